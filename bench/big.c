@@ -63,7 +63,7 @@ static filch_err judge_step(void *self, const filch_event *events, size_t count,
 }
 
 static const filch_type pinger = {
-    .name = "talker", .size = sizeof(struct pinger), .init = pinger_init, .step = pinger_step
+    .name = "pinger", .size = sizeof(struct pinger), .init = pinger_init, .step = pinger_step
 };
 static const filch_type judge = { .name = "judge", .step = judge_step };
 

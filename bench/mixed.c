@@ -5,7 +5,7 @@
 
 #define CLIENTS 200
 #define SLEEP_EVERY 10
-enum { NAP = 1 };
+enum { SLEEP = 1 };
 
 static bench     b; /* b.size (option --size) is the number of rounds per client */
 static filch_pid server_pid;
@@ -69,7 +69,7 @@ static const filch_type helper = {
 
 struct client {
     uint64_t random, round;
-    int      missing; /* number of replies of this round that have not arrived */
+    int      missing; /* number of replies of the present round that have not arrived yet */
 };
 
 static filch_err client_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -91,7 +91,7 @@ static filch_err next_round(struct client *client, filch_out *out)
     if (err == FILCH_OK) err = filch_spawn(filch_out_sched(out), &helper, &options, NULL);
     if (err == FILCH_OK && client->round % SLEEP_EVERY == 0) {
         client->missing++;
-        err = filch_yield_sleep(out, NAP, bench_random(&client->random) % FILCH_MILLISECONDS(2));
+        err = filch_yield_sleep(out, SLEEP, bench_random(&client->random) % FILCH_MILLISECONDS(2));
     }
     return err != FILCH_OK ? err : filch_idle(out);
 }

@@ -30,7 +30,7 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type yielder = { .name = "asker", .size = sizeof(struct yielder), .step = yielder_step };
+static const filch_type yielder = { .name = "yielder", .size = sizeof(struct yielder), .step = yielder_step };
 
 int main(int argc, char **argv)
 {

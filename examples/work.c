@@ -64,7 +64,7 @@ static filch_err requester_step(void *self, const filch_event *events, size_t co
     return filch_done(out, filch_int(a->right));
 }
 
-static const filch_type requester = { .name = "asker", .size = sizeof(struct requester), .step = requester_step };
+static const filch_type requester = { .name = "requester", .size = sizeof(struct requester), .step = requester_step };
 
 static sem_t over;
 

@@ -11,8 +11,8 @@
  * How to read the functions. The comment of each function has the same four lines:
  *     Thread   on which threads the function may be called
  *     Blocks   whether the function can make the caller wait
- *     Owns     which side frees what. *Takes*: the callee frees it. *Lends*: valid until the call returns. *Gives*:
- *              yours.
+ *     Owns     which side frees what. *Takes*: the function frees it. *Lends*: valid until the call returns, or as long
+ *              as the line says. *Gives*: you must free it.
  *     Errors   what can go wrong. On an error nothing has changed and nothing has leaked, unless stated otherwise.
  * Every function returns FILCH_EINVAL for a NULL pointer, unless its comment says what NULL means. After
  * FILCH_EINVAL filch_err_detail says which argument was wrong, and why.
@@ -34,8 +34,12 @@
 #ifndef FILCH_H
 #define FILCH_H
 
-#include <stddef.h>
 #include <stdint.h>
+#if UINTPTR_MAX < UINT64_MAX
+#error "Filch needs a 64-bit target"
+#endif
+
+#include <stddef.h>
 #include <string.h>
 
 /* Value of FILCH_OPTIONS_INIT and similar macros: a struct with all fields zero except `size`. */
@@ -55,10 +59,6 @@ template <typename T> inline T filch_sized()
 
 #ifdef __cplusplus
 extern "C" {
-#endif
-
-#if UINTPTR_MAX < UINT64_MAX
-#error "Filch needs a 64-bit target"
 #endif
 
 /* FILCH_HIDDEN is set while libfilch.a is compiled, so that a shared library or program that links it does not
@@ -82,7 +82,7 @@ extern "C" {
 #define FILCH_INLINE FILCH_API
 #elif defined(__cplusplus)
 #define FILCH_INLINE inline
-#elif defined(__GNUC_GNU_INLINE__) /* before C99, `inline` and `extern inline` had the opposite meanings */
+#elif defined(__GNUC_GNU_INLINE__) /* gnu89 mode: `extern inline` has the meaning that `inline` has in C99 */
 #define FILCH_INLINE FILCH_API extern inline
 #else
 #define FILCH_INLINE FILCH_API inline
@@ -104,48 +104,48 @@ extern "C" {
  * step or to pass to filch_complete; Filch passes them on unchanged. */
 typedef int filch_err;
 
-#define FILCH_ERR_MAP(X)                                                                \
-    X(FILCH_OK, 0, "no error")                                                          \
-    X(FILCH_EINVAL, 1, "invalid argument")                                              \
-    X(FILCH_ENOMEM, 2, "out of memory")                                                 \
-    X(FILCH_EFULL, 3, "the mailbox or queue is full")                                   \
-    X(FILCH_ECLOSED, 4, "the scheduler is shutting down")                               \
-    X(FILCH_EDEAD, 5, "no such process: it has ended, or never was")                    \
-    X(FILCH_EFOREIGN, 6, "the pid belongs to another scheduler")                        \
-    X(FILCH_EMETHOD, 7, "the process type has no such method")                          \
-    X(FILCH_ECOMMAND, 8, "no handler is registered for this command")                   \
-    X(FILCH_EEXISTS, 9, "already exists")                                               \
-    X(FILCH_EFROZEN, 10, "the registry is in use and can no longer change")             \
-    X(FILCH_ETOOBIG, 11, "the payload is larger than the scheduler allows")             \
-    X(FILCH_ESTALE, 12, "this yield has already been completed")                        \
-    X(FILCH_ECANCELLED, 13, "cancelled")                                                \
-    X(FILCH_EKILLED, 14, "ended by force")                                              \
-    X(FILCH_EDEADLINE, 15, "the deadline has passed")                                   \
-    X(FILCH_EBUSY, 16, "still in use")                                                  \
-    X(FILCH_ESTATE, 17, "not possible on this thread, or not at this moment")           \
-    X(FILCH_ELIMIT, 18, "a configured limit has been reached")                          \
-    X(FILCH_ENOSTATUS, 19, "the step returned without saying what comes next")          \
-    X(FILCH_ENOYIELD, 20, "the step chose to wait, but no yield is outstanding")        \
-    X(FILCH_EOVERFLOW, 21, "the process was ended because its mailbox overflowed")      \
-    X(FILCH_EDROPPED, 22, "the receiver's mailbox is full and its policy dropped this") \
-    X(FILCH_ESYS, 23, "the operating system refused")                                   \
-    X(FILCH_ELINK, 24, "a linked process has failed")                                   \
-    X(FILCH_EDENIED, 25, "the policy does not allow it")                                \
-    X(FILCH_EFORKED, 26, "the scheduler belongs to the program that forked")            \
-    X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")            \
-    X(FILCH_EEND, 61, "the stream has ended")                                           \
-    X(FILCH_ERESET, 62, "the other side of the connection is gone")                     \
-    X(FILCH_EREFUSED, 63, "the address refuses connections: nothing listens there")     \
-    X(FILCH_EINUSE, 64, "the address is in use, or not of this machine")                \
-    X(FILCH_ENOHOST, 65, "the host is unknown, or cannot be reached")                   \
-    X(FILCH_EFILES, 66, "out of file descriptors")                                      \
-    X(FILCH_ENOFILE, 67, "no such file or directory")                                   \
-    X(FILCH_EACCESS, 68, "permission denied")                                           \
-    X(FILCH_ENOSPACE, 69, "no space left: the device or a quota is full")               \
-    X(FILCH_EIO, 70, "the device failed; what was written may be lost")                 \
-    X(FILCH_EDIRECTORY, 71, "a directory, or one that is not empty")                    \
-    X(FILCH_EDEVICE, 72, "the two paths are on different devices")                      \
-    X(FILCH_EDESC, 73, "not an open descriptor")
+#define FILCH_ERR_MAP(X)                                                                        \
+    X(FILCH_OK, 0, "no error")                                                                  \
+    X(FILCH_EINVAL, 1, "invalid argument")                                                      \
+    X(FILCH_ENOMEM, 2, "out of memory")                                                         \
+    X(FILCH_EFULL, 3, "the mailbox or queue is full")                                           \
+    X(FILCH_ECLOSED, 4, "the scheduler is shutting down")                                       \
+    X(FILCH_EDEAD, 5, "no such process: it has ended, or never was")                            \
+    X(FILCH_EFOREIGN, 6, "the pid belongs to another scheduler")                                \
+    X(FILCH_EMETHOD, 7, "the process type has no such method")                                  \
+    X(FILCH_ECOMMAND, 8, "no handler is registered for this command")                           \
+    X(FILCH_EEXISTS, 9, "this name or id already exists")                                       \
+    X(FILCH_EFROZEN, 10, "the registry is in use and can no longer change")                     \
+    X(FILCH_ETOOBIG, 11, "the payload is larger than the scheduler allows")                     \
+    X(FILCH_ESTALE, 12, "the yield is already completed, or there is no such relation")         \
+    X(FILCH_ECANCELLED, 13, "cancelled")                                                        \
+    X(FILCH_EKILLED, 14, "the process was ended by force")                                      \
+    X(FILCH_EDEADLINE, 15, "the deadline has passed")                                           \
+    X(FILCH_EBUSY, 16, "in use: another call or operation has not ended")                       \
+    X(FILCH_ESTATE, 17, "not possible on this thread, or not at this moment")                   \
+    X(FILCH_ELIMIT, 18, "a configured limit has been reached")                                  \
+    X(FILCH_ENOSTATUS, 19, "the step returned without saying what comes next")                  \
+    X(FILCH_ENOYIELD, 20, "the step chose to wait, but no yield is outstanding")                \
+    X(FILCH_EOVERFLOW, 21, "the process was ended because its mailbox overflowed")              \
+    X(FILCH_EDROPPED, 22, "the receiver's mailbox is full, and its policy dropped the message") \
+    X(FILCH_ESYS, 23, "the operating system refused the call")                                  \
+    X(FILCH_ELINK, 24, "a linked process has failed")                                           \
+    X(FILCH_EDENIED, 25, "the policy of the node does not allow this call")                     \
+    X(FILCH_EFORKED, 26, "the scheduler belongs to the program that forked")                    \
+    X(FILCH_ESTREAM, 60, "no such stream: closed, given away, or not yours")                    \
+    X(FILCH_EEND, 61, "the stream has ended")                                                   \
+    X(FILCH_ERESET, 62, "the other side of the connection is gone")                             \
+    X(FILCH_EREFUSED, 63, "the address refuses connections: nothing listens there")             \
+    X(FILCH_EINUSE, 64, "the address is in use, or not of this machine")                        \
+    X(FILCH_ENOHOST, 65, "the host is unknown, or cannot be reached")                           \
+    X(FILCH_EFILES, 66, "out of file descriptors: a limit of the system is reached")            \
+    X(FILCH_ENOFILE, 67, "no such file or directory")                                           \
+    X(FILCH_EACCESS, 68, "permission denied")                                                   \
+    X(FILCH_ENOSPACE, 69, "no space left: the device or a quota is full")                       \
+    X(FILCH_EIO, 70, "the device failed; what was written may be lost")                         \
+    X(FILCH_EDIRECTORY, 71, "the path is a directory, or a directory that is not empty")        \
+    X(FILCH_EDEVICE, 72, "the two paths are on different devices")                              \
+    X(FILCH_EDESC, 73, "the number is not an open descriptor")
 
 enum {
 #define FILCH_ERR_ENUM(name, value, text) name = value,
@@ -179,14 +179,14 @@ FILCH_API const char *filch_err_name(filch_err err);
  * between versions. An event with the error FILCH_EINVAL sets no text. Returns "" if no call of this thread has
  * returned FILCH_EINVAL yet.
  *
- * Thread:  any; each has its own.                               Blocks:  never.
+ * Thread:  any; each thread has its own text.                   Blocks:  never.
  * Owns:    lends a constant text that is never freed.
  * Errors:  none; never NULL.
  */
 FILCH_API const char *filch_err_detail(void);
 
-/* Sets the text that filch_err_detail returns, and returns FILCH_EINVAL. For an init, or a function of your own,
- * that refuses an argument.
+/* Sets the text that filch_err_detail returns, and returns FILCH_EINVAL. For an init function, or any other function of
+ * yours, that refuses an argument.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    keeps the pointer, so pass a literal. NULL means "".
@@ -205,20 +205,21 @@ FILCH_API const char *filch_version(void);
 /* ---- handles and ids ---------------------------------------------------------------------------------------- */
 
 typedef struct filch_sched    filch_sched;    /* a runtime: workers, processes, mailboxes */
-typedef struct filch_registry filch_registry; /* which handler serves which command */
+typedef struct filch_registry filch_registry; /* a set of command handlers */
 typedef struct filch_out      filch_out;      /* output of a step: its status and its yields */
 typedef struct filch_ctx      filch_ctx;      /* context of a process: its pid, scheduler and values */
 typedef struct filch_values   filch_values;   /* named values that children inherit */
-typedef struct filch_node     filch_node;     /* several schedulers that know each other */
+typedef struct filch_node     filch_node;     /* several schedulers (hosts) that can reach each other */
 
 /* Identity of a process. Never reused: the pid of an ended process stays invalid. {0, 0} is the pid of no process. */
 typedef struct filch_pid {
-    uint64_t node;   /* the scheduler: its option `node`, random by default */
-    uint64_t serial; /* the process in that scheduler */
+    uint64_t node;   /* number of the scheduler: its option `node`, random by default */
+    uint64_t serial; /* number of the process within its scheduler */
 } filch_pid;
 
-/* Names one yield of one process, for its completion. Copy it freely. It may be used after the end of the yield and
- * of the process, but not after the end of the scheduler: see filch_sched_stop. The fields are private. */
+/* Identifies one yield of one process, so that filch_complete can complete it. May be copied. A receiver may be used
+ * after the end of the yield and of the process, but not after the end of the scheduler: see filch_sched_stop. The
+ * fields are private. */
 typedef struct filch_receiver {
     filch_sched *sched;
     uint64_t     key;
@@ -232,14 +233,15 @@ typedef struct filch_receiver {
  *
  *   made with                         what Filch does with it when you send it
  *   filch_none/int/num/pid/ptr        carries the value itself; no allocation
- *   filch_str/bytes                   copies the bytes once: up to 24 into the event itself, more into a shared block
+ *   filch_str/bytes                   copies the bytes once: up to 24 bytes into the event, more into a shared block
  *   filch_move                        takes the memory and frees it with your function; no copy
- *   filch_share                       as filch_move, but reference counted: send it to many, keep it, no copy
+ *   filch_share                       as filch_move, but reference counted: many sends and filch_keep make no copy
  *   event->data passed on             shares the block; no copy
  *
- * A filch_data made by str/bytes/move *lends* its memory until it is sent; one made by filch_share or filch_keep holds
- * a reference, which filch_drop releases. Send, yield, complete and done never take that reference: each takes its own.
- * Only the memory of a filch_move is taken, and only if the call returns FILCH_OK. */
+ * A filch_data made by str/bytes/move *lends* its memory until it is sent. A filch_data made by filch_share or
+ * filch_keep holds a reference, which filch_drop releases. Send, yield, complete and done never take that reference:
+ * each makes a reference of its own. Only the memory of a filch_move is taken, and only if the call returns
+ * FILCH_OK. */
 typedef struct filch_data {
     uint8_t kind;  /* kind of the payload: FILCH_KIND_* */
     uint8_t form;  /* where the bytes are stored; private */
@@ -285,10 +287,10 @@ typedef enum filch_kind {
 /* clang-format on */
 #endif
 
-/* Frees memory that was passed to filch_move or filch_share. Runs on the thread that drops the last reference. For a
- * message that was read, this is usually the worker that ran the step, after the step. For a message that was never
- * read, it is the worker that ends the receiver. It may also be any thread that calls filch_drop, filch_tick or a stop,
- * or a thread of the work pool. `user` is the argument of filch_share, NULL for filch_move. */
+/* Frees memory that was passed to filch_move or filch_share. Runs on the thread that drops the last reference: for a
+ * message that was read, usually the worker that ran the step, after the step; for a message that was never read, the
+ * worker that ends the receiver. A thread that calls filch_drop, filch_tick or a stop may run this function too, and so
+ * may a thread of the work pool. `user` is the argument of filch_share; NULL for filch_move. */
 typedef void (*filch_free_fn)(void *user, void *bytes, size_t size);
 
 /* Payloads that carry a value. A pointer (filch_ptr) is passed unchanged: the memory it points to remains yours,
@@ -310,7 +312,7 @@ FILCH_INLINE filch_data filch_ptr(void *pointer);
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `text`, `bytes`: they must stay valid until the payload has been sent.
- * Errors:  none here; a NULL with a size is refused (FILCH_EINVAL) when sent.
+ * Errors:  none here; sending NULL bytes with a size over 0 returns FILCH_EINVAL.
  */
 FILCH_INLINE filch_data filch_str(const char *text);
 FILCH_INLINE filch_data filch_bytes(const void *bytes, size_t size);
@@ -319,12 +321,13 @@ FILCH_INLINE filch_data filch_bytes(const void *bytes, size_t size);
  * is done; NULL means free().
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    the call that sends it takes `bytes` when it returns FILCH_OK; otherwise they are still yours.
- * Errors:  none here; NULL bytes are refused (FILCH_EINVAL) when sent.
+ * Owns:    the call that sends the payload takes `bytes` if it returns FILCH_OK; otherwise `bytes` stay yours.
+ * Errors:  none here; sending NULL bytes returns FILCH_EINVAL.
  */
 FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn);
 
-/* Puts `bytes` under a reference count, so that one block can be sent to many. Release the block with filch_drop.
+/* Puts `bytes` under a reference count, so that one block can be sent to many receivers. Release the block with
+ * filch_drop.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    takes `bytes` when it returns FILCH_OK; gives *out one reference.
@@ -333,16 +336,16 @@ FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
                                                filch_data *out);
 
-/* Returns the `user` that was passed to filch_share together with `free_fn`. By the result a receiver recognises its
- * own kind of payload, even if other payloads have the same bytes.
+/* Returns the `user` that was passed to filch_share together with `free_fn`. From the result a receiver can tell that a
+ * payload is of its own kind, even if other payloads have the same bytes.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    lends; the result is valid as long as `data`.
- * Errors:  NULL: another kind of payload, another function, or `user` was NULL.
+ * Errors:  NULL: `data` was not made by filch_share, or with another `free_fn`, or `user` was NULL.
  */
 FILCH_API void *filch_shared_user(const filch_data *data, filch_free_fn free_fn);
 
-/* Makes a payload that outlives the event or call it came from: shares blocks, copies lent bytes.
+/* Makes a payload *out that outlives the event or call that `data` came from: shares blocks, copies lent bytes.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    gives *out one reference; return it with filch_drop. `data` may be the same object as `out`.
@@ -381,38 +384,42 @@ typedef enum filch_event_type {
     FILCH_EVENT_MESSAGE = 1, /* a message with `data`; a timer that fires is a message with the timer's `tag` */
     FILCH_EVENT_YIELD = 2,   /* the yield tagged `tag` is complete: `data` is its result, or `error` says why it
                                 failed */
-    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event;
-                                only during a stop, a cancel sent by the stop or by the supervisor comes behind the
-                                messages in the mailbox (filch_sched_stop). `error` is the reason; after
-                                filch_cancel_with, `from` is the process that cancelled and `data` the time left
-                                (ns, 0: no limit) */
-    FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number dropped since the last such
-                                event */
-    /* Notices. Like completions, they are delivered before messages, also to a process that waits. If they fill a
-     * step while messages wait, the next step gets at least one message: filch_step_fn. */
+    FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event,
+                                with one exception: during a stop, a cancel from the stop or from the supervisor comes
+                                after the messages in the mailbox (filch_sched_stop). `error` is the reason: after
+                                filch_cancel_with, the reason of that call; otherwise that of a cancelled scope of the
+                                process, as filch_ctx_cancelled returns it; otherwise FILCH_ECANCELLED. After
+                                filch_cancel_with, `from` is the process that cancelled, and `data` is the
+                                `deadline_ns` of that call (filch_as_int), which counts from the call, not from this
+                                event; 0 stands for no deadline, too */
+    FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number of messages dropped since the
+                                last event of this type */
+    /* Notices. Like completions, notices are delivered before messages, also to a process that waits (filch_wait). If
+     * notices and completions fill a step while messages are in the mailbox, the next step gets at least one message:
+     * see filch_step_fn. */
     FILCH_EVENT_EXIT = 5,      /* the monitored process `from` has ended: `data` is its result, or `error` says why
                                   it failed */
     FILCH_EVENT_LINK_DOWN = 6, /* the linked process `from` has failed, with `error`; only sent to a process that
                                   traps links */
     FILCH_EVENT_JOINED = 7,    /* the process `from` has joined a group; `data` is the group's name */
-    FILCH_EVENT_LEFT = 8       /* the process `from` has left the group, or has ended */
+    FILCH_EVENT_LEFT = 8       /* the process `from` has left a group, or has ended; `data` is the group's name */
 } filch_event_type;
 
 /* An event. Valid until the step returns. */
 typedef struct filch_event {
     int32_t   type;  /* filch_event_type */
-    filch_err error; /* FILCH_OK, or why the yield or the process failed */
-    uint64_t  tag;   /* of a completion: the tag of the yield; of a notice: the tag passed to filch_monitor or
-                        filch_watch */
-    filch_pid from;  /* the sender, or the process that a notice is about; {0, 0} for threads of the host,
-                        timers and handlers */
+    filch_err error; /* FILCH_OK, or why the yield or the process failed, or the reason of a cancel */
+    uint64_t  tag;   /* of a completion or a timer's message: the tag of the yield; of a notice: the tag passed to
+                        filch_monitor or filch_watch */
+    filch_pid from;  /* the sender, or the process that a notice is about; {0, 0} for foreign threads, timers and
+                        handlers */
     filch_data data;
 } filch_event;
 
-/* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL means the default
- * one; return FILCH_EMETHOD for an unknown name. Runs inside the call of filch_spawn, which returns the error of
- * init. The process cannot be reached yet, not even by init: until init returns, messages and relations treat its
- * pid as that of an ended process. */
+/* Prepares an instance in `self` (type->size zeroed bytes). `method` names the entry point, NULL means the default one;
+ * return FILCH_EMETHOD for an unknown name. Runs inside the call of filch_spawn, which returns the error of init. The
+ * new process cannot be reached yet, not even by init: until init returns, sends and relations treat its pid like the
+ * pid of an ended process. */
 typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 
 /* Advances the instance by the events that arrived. At its end the step chooses a status with one of filch_continue,
@@ -421,8 +428,8 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
  * once. A step must not block.
  *
  * A step gets at most batch_max events: cancels, then completions and notices, then messages. However many completions
- * and notices arrive, of any two successive steps at least one gets the oldest waiting message. Steps after filch_wait
- * do not count, because they get no messages; with a batch_max of 1, steps that get a cancel do not count either. */
+ * and notices arrive, of any two successive steps at least one gets the oldest waiting message. This rule does not
+ * count steps after filch_wait, which get no messages, and, if batch_max is 1, steps that get a cancel. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
 /* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its
@@ -430,7 +437,9 @@ typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t
 typedef void (*filch_close_fn)(void *self);
 
 /* Inside `close`: returns the error with which the process ends, as on_exit gets it. FILCH_OK: the process ends without
- * an error, or the instance was replaced by filch_upgrade, or the call is not inside `close`.
+ * an error, or the instance was replaced by filch_upgrade, or the call is not inside `close`. The `close` of an
+ * instance that filch_upgrade made and filch_fail discards in the same step gets the error that was passed to
+ * filch_fail.
  *
  * Thread:  only inside `close`.                                 Blocks:  never.
  * Owns:    nothing.
@@ -438,13 +447,25 @@ typedef void (*filch_close_fn)(void *self);
  */
 FILCH_API filch_err filch_close_error(const filch_sched *sched);
 
+/* Inside `close`: tells the scheduler that the instance has got `count` messages in its steps and has not used them,
+ * for example because it kept them for later. They are counted like messages that were left in the mailbox: in
+ * filch_stats.undelivered, and during a stop in filch_report.unread and in the filch_loss of the process. Several calls
+ * add up.
+ *
+ * Thread:  only inside `close`.                                 Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   `sched` is NULL
+ *          FILCH_ESTATE   not inside `close`, or the process was never started because its spawn failed after init
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_close_unread(filch_sched *sched, uint64_t count);
+
 /* A kind of process. Must outlive every scheduler that uses it: usually a static const. Zeroed fields are defaults. */
 typedef struct filch_type {
     const char *name;           /* name in reports; NULL is shown as "?" */
     size_t      size;           /* bytes of state per instance, may be 0. Aligned for any type; up to 16 bytes need no
                                    allocation */
-    filch_init_fn init;         /* NULL: the zeroed state is ready; then a method gives FILCH_EMETHOD, and args give
-                                   FILCH_EINVAL */
+    filch_init_fn init;         /* NULL: a zeroed state needs no init; then a spawn with `method` returns FILCH_EMETHOD,
+                                   and with `args` FILCH_EINVAL */
     filch_step_fn  step;        /* required */
     filch_close_fn close;       /* NULL: nothing to release */
     const void    *reserved[3]; /* must be NULL */
@@ -454,40 +475,40 @@ typedef struct filch_type {
  * count against the limit and are never refused. */
 typedef enum filch_overflow {
     FILCH_OVERFLOW_FAIL,        /* the sender gets FILCH_EFULL */
-    FILCH_OVERFLOW_WAIT,        /* filch_send gets FILCH_EFULL; filch_yield_send completes when there is space */
+    FILCH_OVERFLOW_WAIT,        /* filch_send returns FILCH_EFULL; filch_yield_send completes when there is space */
     FILCH_OVERFLOW_DROP_NEWEST, /* the new message is dropped: the sender gets FILCH_EDROPPED, the receiver
                                    EVENT_DROPPED */
-    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest message is dropped: the sender gets FILCH_OK, the receiver
-                                   EVENT_DROPPED. While the receiver is busy, up to twice the limit may be queued;
-                                   beyond that a message is dropped as with DROP_NEWEST */
+    FILCH_OVERFLOW_DROP_OLDEST, /* the oldest message is dropped: the sender gets FILCH_OK, the receiver EVENT_DROPPED.
+                                   While the receiver is busy, up to twice as many messages as the limit may be queued;
+                                   a further message is dropped as with DROP_NEWEST */
     FILCH_OVERFLOW_STOP         /* the receiver ends with FILCH_EOVERFLOW, the sender gets FILCH_EFULL */
 } filch_overflow;
 
-/* Called once when the process has ended: `error` is FILCH_OK with the `result` of filch_done, or why the process
- * failed, with the detail of filch_fail if one was given. Runs on the worker that ended it, after close. By then the
- * names of the process are free, the processes that monitor it have been notified, and it does not count as alive:
- * the hook may send, and may spawn another process under the same name, also at the limit of processes. Must not
- * block. filch_sched_stop waits for the hook, and for processes that the hook spawns: a hook that replaces every
- * ended process must stop doing so once filch_sched_stopping(sched) returns 1. */
+/* Called once when the process has ended: `error` is FILCH_OK and `result` the one passed to filch_done; or `error`
+ * says why the process failed, and `result` is the detail passed to filch_fail, if any. Runs on the worker that ended
+ * the process, after close. By then the names of the process are free, the processes that monitor it have been
+ * notified, and it does not count as alive: the hook may send, and may spawn another process under the same name, even
+ * if `max_processes` was reached. Must not block. filch_sched_stop waits for the hook, and for processes that the hook
+ * spawns: a hook that replaces every ended process must stop doing so once filch_sched_stopping(sched) returns 1. */
 typedef void (*filch_exit_fn)(void *user, filch_pid pid, filch_err error, const filch_data *result);
 
 typedef struct filch_spawn_options {
     size_t        size;          /* sizeof(filch_spawn_options); a shorter, older struct works too */
-    const char   *method;        /* entry point, lent; NULL: the default */
+    const char   *method;        /* name of the entry point, for init; lent; NULL: the default one */
     filch_data    args;          /* argument of init, lent: the memory of a filch_move is not taken */
     filch_values *values;        /* inherited values; NULL: those of the spawning process, if any */
     uint32_t      mailbox_max;   /* most messages in the mailbox, at most 2^23 - 1; 0: no limit */
-    uint32_t      overflow;      /* filch_overflow; used if a limit is set */
-    size_t        mailbox_bytes; /* most payload bytes in the mailbox, each payload rounded up to 16; less than 2^28;
-                                    0: no limit */
+    uint32_t      overflow;      /* filch_overflow: what happens at a limit; no effect without limits */
+    size_t        mailbox_bytes; /* most payload bytes in the mailbox, less than 2^28; each payload counts as a multiple
+                                    of 16 bytes; 0: no limit */
     filch_exit_fn on_exit;       /* NULL: none */
     void         *on_exit_user;
-    uint32_t      blackbox;  /* number of last steps that are recorded; 0: as the option `blackbox` of the
-                                scheduler */
+    uint32_t      blackbox;  /* how many of the process's last steps are recorded; 0: as option `blackbox` of the
+                                scheduler says */
     uint32_t          spare; /* must be 0 */
-    const char       *name; /* registered for the process (filch_register) before it can be reached; lent; NULL: none */
-    const filch_data *messages; /* first messages in the mailbox, lent like `args`; they do not count against its
-                                   limit */
+    const char       *name; /* name for the process, registered before other processes can reach it; lent; NULL: none */
+    const filch_data *messages; /* first messages in the mailbox, lent like `args`; they do not count against the
+                                   mailbox limit */
     size_t   message_count;     /* number of `messages`, at most 2^26 */
     uint64_t tag;               /* tag of the EXIT event that FILCH_SPAWN_MONITOR causes */
     uint32_t relations;         /* FILCH_SPAWN_*: relations with the process that spawns; 0: none */
@@ -497,34 +518,34 @@ typedef struct filch_spawn_options {
 
 enum {
     FILCH_SPAWN_MONITOR = 1, /* the spawning process monitors the new process */
-    FILCH_SPAWN_LINK = 2,    /* the spawning process is linked with the new process; with MONITOR too, LINK_DOWN
+    FILCH_SPAWN_LINK = 2,    /* the spawning process is linked with the new process; if MONITOR is set too, LINK_DOWN
                                 comes before EXIT */
     FILCH_SPAWN_TRAP = 4,    /* the new process traps links from the beginning */
     /* Only with MONITOR. When the scheduler stops, the spawner must send the cancel to the new process
-     * (filch_cancel_with); the stop itself sends it no cancel while both processes live in this scheduler. Once a
-     * stop has begun, the spawn is refused: FILCH_ECLOSED. */
+     * (filch_cancel_with); the stop itself sends the new process no cancel while both processes live in this scheduler.
+     * Once a stop has begun, the spawn is refused: FILCH_ECLOSED. */
     FILCH_SPAWN_SUPERVISED = 8,
     FILCH_SPAWN_ALL = 15
 };
 
 /* Starts a process of `type`. Its init runs inside this call, on this thread; its first step follows on a worker. If
- * called inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it. Names and
- * relations exist before its first step, and before any other process can reach it.
+ * called inside a step, the child starts on the same worker. `pid` may be NULL if you do not need it. The name and
+ * relations in `options` exist before the first step of the new process, and before any other process can reach it.
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
  * Owns:    lends `options`; *pid is a value.
  * Errors:  FILCH_EINVAL   NULL, a type without step, bad options, args for a type without init
  *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
  *          FILCH_ELIMIT   option `max_processes` is reached
- *          FILCH_ECLOSED  the scheduler is stopping (inside steps and handlers: its deadline has passed)
+ *          FILCH_ECLOSED  the scheduler is stopping; inside steps and handlers: the deadline of the stop has passed
  *          FILCH_EEXISTS  the name is taken                     FILCH_ETOOBIG  a first message is too large
- *          FILCH_ESTATE   relations, but not inside a step
+ *          FILCH_ESTATE   `options` has relations, and the call is not inside a step
  *          and every error that init returns.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_type *type,
                                                const filch_spawn_options *options, filch_pid *pid);
 
-/* Sends `data` to the process `to`, and makes it ready if it was idle.
+/* Sends `data` to the process `to`, and makes that process ready if it was idle.
  *
  * Messages from one sender to one receiver arrive in the order sent. FILCH_OK does not mean that `to` will read the
  * message: if the process ends first, the message is dropped and counted (filch_stats.undelivered).
@@ -533,18 +554,18 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EDEAD     no such process (counted)            FILCH_EFOREIGN  a pid of another scheduler, no route
  *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  at the limit, policy is drop newest
- *          FILCH_ETOOBIG   over option `payload_max`, or over all that the mailbox may hold
+ *          FILCH_ETOOBIG   `data` is larger than option `payload_max`, or than the whole mailbox may hold
  *          FILCH_ENOMEM    FILCH_EINVAL
- *          FILCH_ECLOSED   stopping (sends from inside steps still work, so that processes can finish)
+ *          FILCH_ECLOSED   the scheduler is stopping (sends inside steps still work, so that processes can finish)
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
-/* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A
- * second cancel before the first was delivered adds no event, but what was written before the second call is seen by
- * the step that gets the first cancel (see "Memory order" above). During a stop, the stop and
- * filch_cancel together deliver only one cancel to a process: if the cancel that the stop sends is still behind
- * messages, filch_cancel moves it to the front; if it was delivered, filch_cancel has no effect. A cancel completes no
- * yield: outstanding yields stay outstanding until they are completed or `pid` ends.
+/* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A second
+ * cancel before the first was delivered adds no event, but the step that gets the first cancel sees the memory that was
+ * written before the second call (see "Memory order" above). During a stop, the stop and filch_cancel together deliver
+ * only one cancel to a process: if the cancel that the stop sends is still behind messages, filch_cancel moves it to
+ * the front; if it was delivered, filch_cancel has no effect. A cancel completes no yield: outstanding yields stay
+ * outstanding until they are completed or `pid` ends.
  *
  * A cancel of a process of another host (filch_node_add) acts as filch_cancel_with without a deadline: it needs memory,
  * and each call adds one event, also during a stop.
@@ -555,8 +576,9 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid t
  */
 FILCH_API FILCH_MUST_USE filch_err filch_cancel(filch_sched *sched, filch_pid pid);
 
-/* Terminates `pid` with FILCH_EKILLED: after the current step, if any, the process is not stepped again, and is
- * closed. If the current step itself ends the process (done or an error), that outcome counts instead.
+/* Terminates `pid` with FILCH_EKILLED: after the current step, if any, the process is not stepped again, and is closed.
+ * If the current step itself ends the process (done or an error), the process ends with that result or error instead of
+ * FILCH_EKILLED.
  *
  * Thread:  any, also from inside the process itself.            Blocks:  never; the end may come a little later.
  * Owns:    nothing.
@@ -567,7 +589,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_terminate(filch_sched *sched, filch_pid
 typedef enum filch_state {
     FILCH_STATE_READY = 1, /* the process waits for a worker */
     FILCH_STATE_RUNNING,   /* a worker is inside the process's step */
-    FILCH_STATE_BLOCKED,   /* the process waits for a yield */
+    FILCH_STATE_BLOCKED,   /* the process waits for the completion of a yield */
     FILCH_STATE_IDLE,      /* the process waits for any event */
     FILCH_STATE_COMPLETE   /* the process has ended and is about to be freed */
 } filch_state;
@@ -575,9 +597,9 @@ typedef enum filch_state {
 typedef struct filch_info {
     size_t      size;     /* set by the caller: sizeof(filch_info) */
     const char *name;     /* name of the process's type; valid as long as the type */
-    int32_t     state;    /* filch_state, true at some moment during the call */
-    uint32_t    messages; /* messages in its mailbox; counted only if the mailbox has a limit */
-    uint64_t    dropped;  /* messages dropped by its mailbox policy so far */
+    int32_t     state;    /* filch_state of the process at some moment during the call */
+    uint32_t    messages; /* messages in the mailbox of the process; counted only if the mailbox has a limit */
+    uint64_t    dropped;  /* messages that the mailbox policy of the process has dropped so far */
     int32_t     overflow; /* filch_overflow: what happens to a message that exceeds the limit */
 } filch_info;
 
@@ -591,7 +613,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 
 /* ---- inside a step ------------------------------------------------------------------------------------------ */
 
-/* The functions by which a step chooses its status. The last one that a step calls counts; the step returns its value.
+/* The functions by which a step chooses its status. If a step calls several, the last call counts. The step returns the
+ * value that this call returned.
  *   continue  the process is ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
  *   wait      no step until one of its yields completes (or a cancel or notice comes): the next step gets completions,
  *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
@@ -599,11 +622,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  *   idle      no step until any event arrives
  *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
  * Whichever status a step chooses, also done, its yields are dispatched after the step. If the step fails (filch_fail,
- * or it returns another error), its yields are dropped; what it has sent, spawned and cancelled stays.
+ * or it returns another error), its yields are dropped, but its sends, spawns and cancels remain in effect.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. A step that returns these ends with them.
+ * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. If the step returns such an error, its
+ *                       process ends with that error.
  *          FILCH_ESTATE called after the step is over, if the call would have to take or free memory (otherwise such a
  *                       call has no effect). Also: continue, wait or idle after filch_upgrade in the same step; the
  *                       upgrade stays chosen, unless the step returns this error
@@ -617,18 +641,20 @@ FILCH_INLINE filch_err filch_done(filch_out *out, filch_data result);
  * `detail` as the result, or no result if `detail` is too large or there is no memory for it.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    copies or shares `detail`. Not for a filch_move: the caller could not know whether it was taken.
- * Errors:  `error` itself, to be returned from the step (a step that returns FILCH_OK instead ends with
+ * Owns:    copies or shares `detail`. Pass no filch_move: you could not know whether its memory was taken.
+ * Errors:  `error` itself, to be returned from the step (if the step returns FILCH_OK instead, its process ends with
  *          FILCH_ENOSTATUS and `detail`); FILCH_EINVAL  out is NULL, or error is FILCH_OK.
  */
 FILCH_API filch_err filch_fail(filch_out *out, filch_err error, filch_data detail);
 
-/* Replaces the type and the instance of the process; it keeps its pid, mailbox, outstanding yields and relations.
- * The new instance's init runs now; if it fails, this call returns the error, and the step may choose another
- * status. The old instance is closed after the step, and the new one is stepped at once, as after filch_continue.
- * filch_upgrade must be the last status of a step: continue, wait and idle are refused after it (FILCH_ESTATE).
- * filch_done, filch_fail and an error end the process, and close the new instance with it. A second call in one step
- * closes the instance of the first call at once.
+/* Replaces the type and the instance of the process. The process keeps its pid, mailbox, outstanding yields and
+ * relations. The new instance's init runs now; if it fails, this call returns the error, and the step may choose
+ * another status. The old instance is closed after the step, and the new one is stepped at once, as after
+ * filch_continue. filch_upgrade must be the last status of a step: continue, wait and idle are refused after it
+ * (FILCH_ESTATE). A filch_done, filch_fail or returned error after filch_upgrade ends the process: filch_done and
+ * filch_fail close the new instance at once, a returned error closes it after the step; the old instance is closed
+ * after the new one, when the process ends. A second filch_upgrade in one step closes at once the instance that the
+ * first one made.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never, unless init does.
  * Owns:    lends `method` and `args`.
@@ -643,7 +669,7 @@ FILCH_API filch_err filch_upgrade(filch_out *out, const filch_type *type, const 
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
- *          (an unknown command is an error *event*, FILCH_ECOMMAND)
+ *          (if no handler is registered for `command`, the completion has the error FILCH_ECOMMAND)
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t command, uint64_t tag, filch_data data);
 
@@ -679,9 +705,9 @@ FILCH_API filch_pid         filch_ctx_self(const filch_ctx *ctx);
 FILCH_INLINE filch_sched   *filch_ctx_sched(const filch_ctx *ctx);
 FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *key);
 
-/* Adds one named value in front of the chain `parent` (NULL: none) and returns the longer chain. Chains never
- * change, so they can be shared by any number of processes: pass one in filch_spawn_options.values and children
- * inherit it.
+/* Adds one named value in front of the chain of values `parent` (NULL: none) and sets *out to the longer chain. A chain
+ * never changes, so any number of processes can share it. A process that is spawned with a chain in
+ * filch_spawn_options.values has its values, and passes them on to its children.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `key`, keeps `data` (as filch_keep), holds `parent`; gives *out one reference.
@@ -690,9 +716,10 @@ FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *ke
 FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, const char *key, filch_data data,
                                                        filch_values **out);
 
-/* Adds a deadline in front of `parent` (NULL: none): a time of filch_now. A process that is spawned with this chain is
- * cancelled (FILCH_EVENT_CANCEL) at the deadline, or at once if it has passed. Of several deadlines the earliest
- * counts. filch_ctx_deadline returns that deadline, for steps and handlers; FILCH_FOREVER: none.
+/* Adds a deadline in front of the chain of values `parent` (NULL: none): `at_ns`, a time of filch_now. A process that
+ * is spawned with the new chain is cancelled (FILCH_EVENT_CANCEL) at the deadline, or at once if the deadline has
+ * passed. Of several deadlines in a chain the earliest counts. filch_ctx_deadline returns that deadline to steps and
+ * handlers, or FILCH_FOREVER if the chain has none.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference.
@@ -701,11 +728,12 @@ FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, con
 FILCH_API FILCH_MUST_USE filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out);
 FILCH_API uint64_t                 filch_ctx_deadline(const filch_ctx *ctx);
 
-/* Adds a scope in front of `parent` (NULL: none): a set of processes that can be cancelled as a whole.
- * filch_values_cancel cancels (FILCH_EVENT_CANCEL) every process that was spawned with this chain, or a longer one, on
- * any scheduler; a process that is spawned with such a chain later is cancelled at once. filch_ctx_cancelled returns
- * the `reason`, for steps and handlers that poll it; FILCH_OK while nothing is cancelled. Cancelling twice changes
- * nothing.
+/* Adds a scope in front of the chain of values `parent` (NULL: none). A scope is a set of processes that can be
+ * cancelled together: the processes, on any scheduler, that were spawned with the new chain or with a longer chain that
+ * contains it. filch_values_cancel cancels them all (FILCH_EVENT_CANCEL with `reason` as its error); a process that is
+ * spawned later with one of these chains is cancelled at once. filch_ctx_cancelled returns the `reason` to steps and
+ * handlers that poll it, or FILCH_OK while no scope of the process is cancelled. Cancelling a scope twice has no
+ * further effect.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    holds `parent`; gives *out one reference. Cancelling lends `scope`.
@@ -788,9 +816,9 @@ enum {
  *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread
  *                 ticks are merged, `data` is their number
  *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0.
- *                 A message that was sent before still arrives, after this completion
- * Timers end with their process. A runtime with no other work wakes for timers that are due close together about every
- * 150 us, or every 250 us if more than eight were due at once.
+ *                 A message that the timer had sent before still arrives, after this completion
+ * Timers end with their process. If timers are due close together and a runtime has no other work, it wakes to fire
+ * them about every 150 us, or every 250 us if more than eight timers were due at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -801,19 +829,19 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_timer(filch_out *out, uint64_t ta
 FILCH_API FILCH_MUST_USE filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id);
 
-/* A function that may block, for the work pool. The error it returns and *result complete the yield. *result is
- * empty at first; set it to a lent, moved or shared payload, as for filch_complete. The library takes a reference that
- * is in *result. */
+/* A function that may block, for the work pool. The error it returns and *result complete the yield. *result is empty
+ * at first; set it to a lent, moved or shared payload, as for filch_complete. If *result holds a reference
+ * (filch_share, filch_keep), the library takes that reference. */
 typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 
-/* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with its result, or with
+/* Runs `fn(arg)` on the work pool (options `work_threads`, `work_queue`): completes with the result of `fn`, or with
  * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
  * stops.
  *
  * If the process ends before the completion, `fn` is still called, unless the queue was full or the scheduler has
  * stopped before `fn` began: then memory that `fn` would have freed is leaked. To prevent this, wait for the
- * completions even after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and free the rest after
- * filch_sched_stop.
+ * completions even after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and, after filch_sched_stop,
+ * free each `arg` that `fn` has not freed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
@@ -821,10 +849,10 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
 
-/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The function
- * is not interrupted: it keeps its thread, may begin later, and its result is released when it returns. `arg` must stay
- * valid until `fn` has returned, not only until the yield completes; see filch_yield_work for a process that ends
- * first.
+/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. `fn` is not
+ * interrupted: it occupies its thread until it returns, or it may even begin after the timeout; its result is then
+ * released. `arg` must stay valid until `fn` has returned, not only until the yield completes; see filch_yield_work for
+ * a process that ends first.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until `fn` has returned.
@@ -833,13 +861,13 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg,
                                                            uint64_t timeout_ns);
 
-/* Sends like filch_send, but as a yield: completes when the message is in the mailbox. If the receiver's policy is
- * FILCH_OVERFLOW_WAIT, the yield completes when its mailbox has space; waiting senders are served in order of
- * arrival.
+/* Sends like filch_send, but as a yield: completes when the message is in the mailbox. If the receiver's mailbox is
+ * full and its policy is FILCH_OVERFLOW_WAIT, the yield waits until that mailbox has space; waiting senders are served
+ * in order of arrival.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (a dead receiver is an error *event*)
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (an ended receiver: error of the completion)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data);
 
@@ -848,7 +876,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag
 typedef struct filch_command {
     uint32_t         id;
     filch_pid        from;   /* the process that yielded the command */
-    filch_pid        target; /* the pid that the command is about, if it has one */
+    filch_pid        target; /* pid of the process that the command acts on; {0, 0}: none */
     filch_data       data;
     const filch_ctx *ctx; /* context of the process that yielded */
 } filch_command;
@@ -870,7 +898,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_create(filch_registry **out);
 /* Registers `handler` for command `id` (1 up to UINT32_MAX).
  *
  * Thread:  one at a time.                                       Blocks:  never.
- * Owns:    holds `user` until the registry and every scheduler using it are gone.
+ * Owns:    keeps the pointer `user`, which must stay valid until the registry and all its schedulers are freed.
  * Errors:  FILCH_EINVAL   FILCH_EEXISTS  the id is taken   FILCH_EFROZEN  a scheduler uses the registry
  *          FILCH_ENOMEM
  */
@@ -882,7 +910,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_registry_add(filch_registry *registry, 
  *
  * Thread:  one at a time.                                       Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_ECOMMAND  it has no handler   FILCH_EFROZEN  a scheduler uses the registry
+ * Errors:  FILCH_EINVAL   FILCH_ECOMMAND  the command has no handler   FILCH_EFROZEN  a scheduler uses the registry
  */
 FILCH_API FILCH_MUST_USE filch_err filch_registry_remove(filch_registry *registry, uint32_t id);
 
@@ -901,9 +929,11 @@ FILCH_API void filch_registry_destroy(filch_registry *registry);
  *
  * Thread:  any, also inside the handler.                        Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EINVAL  not a receiver, or not its tag   FILCH_ESTALE  already completed, or the process has ended
- *          FILCH_EDEAD   the process ended meanwhile      FILCH_ENOMEM  no memory for `data`; not completed
- *          FILCH_ETOOBIG over `payload_max`; not completed
+ * Errors:  FILCH_EINVAL  `receiver` is not valid, or `tag` is not its tag
+ *          FILCH_ESTALE  the yield is already completed, or the process has ended
+ *          FILCH_EDEAD   the process ended during this call
+ *          FILCH_ENOMEM  no memory for `data`: the yield stays outstanding
+ *          FILCH_ETOOBIG `data` is over `payload_max`: the yield stays outstanding
  *          FILCH_ECLOSED the scheduler is closed
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, uint64_t tag, filch_data data,
@@ -911,12 +941,12 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
 
 /* ---- relations ---------------------------------------------------------------------------------------------- */
 
-/* Processes monitor each other, are linked, and have names. Each operation is a call, for any thread, and most are also
- * a yield; the completion carries what the call would return: its error, and in `data` its result. Relations survive
- * filch_upgrade and are removed when a process ends. Notices (FILCH_EVENT_EXIT, _LINK_DOWN) need no memory when they
- * are sent, because it was reserved when the relation was made.
+/* Processes monitor each other, are linked, and have names. Each operation is a function that any thread may call; most
+ * operations are also a yield, and its completion carries what the function would return: the error, and in `data` the
+ * result. Relations survive filch_upgrade and are removed when a process ends. Sending a notice (FILCH_EVENT_EXIT,
+ * _LINK_DOWN) needs no memory, because its memory was reserved when the relation was made.
  *
- * A black box does not record filch_members; it does record filch_yield_members. */
+ * A black box (option `blackbox`) does not record calls of filch_members; it does record filch_yield_members. */
 
 /* Makes `watcher` monitor `target`: when `target` ends, `watcher` gets a FILCH_EVENT_EXIT with this `tag`. If
  * `target` has already ended, or ends before the monitor is made, the event comes at once, with FILCH_EDEAD instead of
@@ -925,13 +955,13 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
  *
  * Thread:  any; inside a step `watcher` is usually filch_ctx_self.      Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  NULL, the pid {0, 0}, or itself   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
+ * Errors:  FILCH_EINVAL  NULL, the pid {0, 0}, or `watcher` is `target`   FILCH_ENOMEM   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_EDEAD   the watcher has ended, or the scheduler of `target` is gone; then no event comes
  */
 FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid watcher, filch_pid target, uint64_t tag,
                                                  uint64_t *ref);
 
-/* Ends a monitor. After FILCH_OK its event will not come.
+/* Ends a monitor. If this call returns FILCH_OK, the EXIT event of the monitor does not come.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -941,14 +971,15 @@ FILCH_API FILCH_MUST_USE filch_err filch_monitor(filch_sched *sched, filch_pid w
 FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid watcher, uint64_t ref);
 
 /* Links two processes. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error as its
- * result (filch_as_int); its own links fail in turn, with the first error. A process that traps links gets a
- * FILCH_EVENT_LINK_DOWN instead. When one ends without an error, the link is removed and nothing else happens. Two
- * processes have one link at most: linking again is FILCH_OK and changes nothing. Linking with an ended process has
- * the same effect as if that process failed with FILCH_EDEAD.
+ * result (filch_as_int). Processes that are linked with that other process then end in turn, with the first error as
+ * their result. A process that traps links gets a FILCH_EVENT_LINK_DOWN instead of ending. When one of the two ends
+ * without an error, the link is removed and nothing else happens. Two processes have one link at most: linking again is
+ * FILCH_OK and changes nothing. Linking with an ended process has the same effect as if that process failed with
+ * FILCH_EDEAD.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL  the pid {0, 0}, or itself   FILCH_EDEAD  both have ended, or the host of one is gone
+ * Errors:  FILCH_EINVAL  the pid {0, 0}, or `a` is `b`   FILCH_EDEAD  both have ended, or the host of one is gone
  *          FILCH_ENOMEM
  *          FILCH_EFOREIGN   FILCH_EDENIED
  */
@@ -975,6 +1006,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
  * deadline: if the process still lives `deadline_ns` from now, it is ended as by filch_terminate. FILCH_FOREVER: no
  * deadline. During a stop, a cancel by the process that supervises `pid` (FILCH_SPAWN_SUPERVISED) is delivered after
  * the messages in the mailbox of `pid`, unless the stop has the flag FILCH_STOP_CANCEL_FIRST.
+ *
+ * Each call adds one event. If one step gets several cancels, that of filch_cancel comes first, and then those of
+ * filch_cancel_with, that of the last call first. Each call has its own deadline, and a later call does not change an
+ * earlier deadline: the process is ended at the earliest one.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -1009,8 +1044,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_name(filch_sched *sched, const cha
  *   spawn     the pid: filch_as_pid
  *   exec      the result of the new process, or its error, when it has ended; the new process goes on if the
  *             yielding process ends
- *   monitor   the number for unmonitor: filch_as_int. The EXIT event has the tag of the yield
- *   others    nothing
+ *   monitor   the number of the monitor, for unmonitor: filch_as_int. The EXIT event has the tag of the yield
+ *   others    an empty payload
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    spawn and exec copy what `options` lends; `type` must stay valid.
@@ -1048,8 +1083,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_send_name(filch_out *out, uint64_
 FILCH_API FILCH_MUST_USE filch_err filch_join(filch_sched *sched, const char *group, filch_pid pid);
 FILCH_API FILCH_MUST_USE filch_err filch_leave(filch_sched *sched, const char *group, filch_pid pid);
 
-/* Makes `watcher` watch the group: it gets FILCH_EVENT_JOINED and _LEFT with this `tag` for each join and leave, in
- * order, until filch_unwatch was called as often as filch_watch.
+/* Makes `watcher` watch the group: `watcher` gets FILCH_EVENT_JOINED and _LEFT with this `tag` for each join and leave,
+ * in order, until filch_unwatch was called as often as filch_watch. A watcher gets these events for its own joins and
+ * leaves, too. For a process that was a member before the watch began, the watcher gets no JOINED, but gets LEFT when
+ * that process leaves or ends. If a process watches a group several times, it gets each event once for each watch;
+ * filch_unwatch ends the newest watch.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `group`.
@@ -1068,19 +1106,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_unwatch(filch_sched *sched, const char 
 FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char *group, filch_pid *pids, size_t room,
                                                  size_t *count);
 
-/* Sends `data` to every member, as often as that member has joined, and copies it at most once. *sent, if not NULL,
- * is the number of members that accepted the message. Members with a full mailbox or that have just ended do not
- * accept it; these sends are counted as for filch_send.
+/* Sends `data` to every member, as often as that member has joined, and copies `data` at most once. *sent, if not NULL,
+ * is the number of members that accepted the message. A member that has a full mailbox or has just ended does not
+ * accept it; filch_stats counts such a send as it does for filch_send.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ECLOSED  as filch_send
  */
 FILCH_API FILCH_MUST_USE filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data,
                                                    uint64_t *sent);
 
-/* The operations above as yields, on behalf of the yielding process. Members completes with the pids as bytes (an
- * array of filch_pid), broadcast with the number of members that accepted the message: filch_as_int.
+/* The operations on groups as yields; the yielding process is the one that joins, leaves or watches. Members completes
+ * with the pids of the members as bytes (an array of filch_pid), broadcast with the number of members that accepted the
+ * message: filch_as_int.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    broadcast as filch_yield.
@@ -1114,9 +1153,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  * they are linked with it. When a process that is linked with a supervisor and is no child of it fails, the supervisor
  * stops its children and ends with FILCH_ELINK. */
 typedef enum filch_strategy {
-    FILCH_ONE_FOR_ONE, /* the child that ended is restarted */
-    FILCH_ONE_FOR_ALL, /* all children are stopped and restarted */
-    FILCH_REST_FOR_ONE /* the child that ended and the children after it are stopped and restarted */
+    FILCH_ONE_FOR_ONE, /* only the child that ended is restarted */
+    FILCH_ONE_FOR_ALL, /* when one child ends, all children are stopped and restarted */
+    FILCH_REST_FOR_ONE /* the child that ended is restarted; the children after it are stopped and restarted */
 } filch_strategy;
 
 typedef enum filch_restart {
@@ -1142,7 +1181,8 @@ typedef struct filch_child {
                                                   gets as its `args` (filch_ptr) */
     const filch_spawn_options *options;        /* options of each start; NULL: none. A name given here is free again
                                                   at each restart */
-    uint64_t stop_ns;                          /* time the child gets to end; 0: 5 s, for a supervisor no limit */
+    uint64_t stop_ns;                          /* time that the child has to end after a cancel; 0: 5 s, or no limit if
+                                                  the child is a supervisor */
     uint32_t restart;                          /* filch_restart */
     uint32_t spare;                            /* must be 0 */
     /* For a child started by filch_child_start: called once when the supervisor no longer uses this description, on
@@ -1150,20 +1190,20 @@ typedef struct filch_child {
     void (*release)(const struct filch_child *child);
 } filch_child;
 
-/* Description of a supervisor. Zero means the default that is given here. */
+/* Description of a supervisor. A field of 0 means the default that its comment gives. */
 typedef struct filch_supervisor {
     uint32_t strategy;  /* filch_strategy */
-    uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If one more
-                           is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text; its own
-                           supervisor handles that. The end of one child counts once, however many children are
-                           restarted for it; a child that ends while it is to be stopped for such a restart does not
-                           count. A restart that fails (init, no memory) counts too, and is tried again */
+    uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If a further
+                           restart is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text;
+                           the supervisor above it handles this end. The end of one child counts once, however many
+                           children are restarted for it; a child that ends while it is to be stopped for such a restart
+                           does not count. A restart that fails (init, no memory) counts too, and is tried again */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
-     * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is
-     * changed at random by up to half of `jitter` (per mille of the wait) in either direction; a simulated run repeats
-     * the same waits. If there is no memory for the wait, the restart comes at once: a program that sometimes runs out
-     * of memory should allow a higher intensity. */
+     * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is made
+     * longer or shorter at random, by up to half of `jitter` (per mille of the wait); a simulated run with the same
+     * seed has the same waits. If there is no memory for the timer of a wait, the wait is as long: the supervisor is
+     * then stepped again and again, and reads the clock, until there is memory or the wait is over. */
     uint64_t           backoff_ns;      /* 0: no wait */
     uint64_t           backoff_max_ns;  /* 0: 30 s */
     uint64_t           stable_ns;       /* 0: 5 s */
@@ -1178,8 +1218,8 @@ typedef struct filch_supervisor {
 FILCH_API extern const filch_type filch_supervisor_type;
 
 /* Starts a supervisor; its first step starts its children. If a child cannot be started, the children before it are
- * stopped, and the supervisor ends with that error. `options` may set a name, on_exit and so on; the args of the
- * supervisor are `spec`.
+ * stopped, and the supervisor ends with the error of that start. `options` may set a name, on_exit and so on; the args
+ * of the supervisor are `spec`.
  *
  * Thread:  any, also inside steps.                              Blocks:  never.
  * Owns:    lends `spec` until the supervisor has ended; otherwise as filch_spawn.
@@ -1193,23 +1233,25 @@ typedef struct filch_child_info {
     char      id[FILCH_CHILD_ID_MAX + 1];
     filch_pid pid; /* {0, 0} while the child is not running */
     uint32_t  running;
-    uint32_t  restarts; /* number of restarts since the child was last stable */
+    uint32_t  restarts; /* number of restarts since the child last ran for `stable_ns` */
 } filch_child_info;
 
-/* Starting and stopping children at run time. Each of these functions sends a request to the supervisor. If it is
- * called inside a step, the supervisor replies with a message, described below. A supervisor that ends first does
- * not reply, so monitor it.
- *   start  the pid (filch_as_pid), or an error (filch_as_int). The child comes last in the order. If a child with this
- *          id is being stopped, the new one is started when the old one has ended. Replies about one id keep the order
- *          of requests
+/* Starting and stopping children at run time. Each of these functions sends a request to the supervisor. If the
+ * function is called inside a step, the supervisor replies to that step's process with a message, described below. A
+ * supervisor that ends before its reply sends none, so monitor it.
+ *   start  the pid (filch_as_pid), or an error (filch_as_int): FILCH_EEXISTS if a child has this id, FILCH_ECLOSED if
+ *          the supervisor is ending, FILCH_ENOMEM, or the error of filch_spawn. The child comes last in the order. It
+ *          is started at once, also while other children are being stopped or wait for their restart; it is not part
+ *          of a restart that is under way. If a child with this id is being stopped by filch_child_stop, the new one
+ *          is started when the old one has ended. Replies about one id keep the order of requests
  *   stop   FILCH_OK once the child has ended and is removed, FILCH_EDEAD if no child has this id (filch_as_int)
  *   list   all children in order: bytes, an array of filch_child_info; or an error (filch_as_int)
  *   await  FILCH_OK (filch_as_int) once every child that should run is running, also the children of supervisors
  *          below this one
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    start copies *child and the args in its options; everything else that it points to must stay valid until its
- *          `release`, which is called if start returned FILCH_OK.
+ * Owns:    start copies *child and the args in its options. Everything else that *child points to must stay valid until
+ *          `child->release` is called, which happens only if start returned FILCH_OK.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM; and as filch_send.
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start(filch_sched *sched, filch_pid supervisor,
@@ -1218,15 +1260,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_stop(filch_sched *sched, filch_pi
 FILCH_API FILCH_MUST_USE filch_err filch_child_list(filch_sched *sched, filch_pid supervisor);
 FILCH_API FILCH_MUST_USE filch_err filch_child_await(filch_sched *sched, filch_pid supervisor);
 
-/* The reply to filch_child_start_tagged and filch_child_stop_tagged. */
+/* The reply to a request with a tag: filch_child_start_tagged, _stop_tagged, _list_tagged, _await_tagged. */
 typedef struct filch_child_answer {
     uint64_t  tag;
-    filch_pid pid;   /* pid of the child that was started; {0, 0} after a stop or an error */
+    filch_pid pid;   /* pid of the child that was started; {0, 0} for every other request and after an error */
     filch_err error; /* FILCH_OK, or why the request failed */
+    /* Reply to a list request: all children in order. Valid as long as the payload of the reply. Otherwise NULL and
+     * 0. */
+    const filch_child_info *children;
+    size_t                  child_count;
 } filch_child_answer;
 
-/* As filch_child_start and filch_child_stop, but the reply carries `tag`, so that it can be matched to its request.
- * Replies about different children may come in another order than the requests.
+/* As filch_child_start, _stop, _list and _await, but the reply carries `tag`, so that it can be matched to its request:
+ * see filch_child_answered. Replies about different children may come in another order than the requests, and the reply
+ * to await may come after replies to later requests.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_child_start.
@@ -1236,12 +1283,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_start_tagged(filch_sched *sched, 
                                                             const filch_child *child, uint64_t tag);
 FILCH_API FILCH_MUST_USE filch_err filch_child_stop_tagged(filch_sched *sched, filch_pid supervisor, const char *id,
                                                            uint64_t tag);
+FILCH_API FILCH_MUST_USE filch_err filch_child_list_tagged(filch_sched *sched, filch_pid supervisor, uint64_t tag);
+FILCH_API FILCH_MUST_USE filch_err filch_child_await_tagged(filch_sched *sched, filch_pid supervisor, uint64_t tag);
 
 /* Returns 1 and writes *out if `data`, the payload of a message, is a filch_child_answer; otherwise 0. A payload
  * that only has the same bytes is not accepted.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
- * Owns:    nothing.
+ * Owns:    lends out->children as long as `data` is valid: inside a step until it returns; longer after filch_keep.
  * Errors:  0 also for NULL.
  */
 FILCH_API int filch_child_answered(const filch_data *data, filch_child_answer *out);
@@ -1255,8 +1304,8 @@ typedef struct filch_package {
     filch_data data;
 } filch_package;
 
-/* Delivers a package, or returns an error. filch_deliver is a function of this type; option `route` sets the one
- * that is called for pids of other nodes. */
+/* Delivers a package, or returns an error. filch_deliver is a function of this type; option `route` sets the function
+ * that is called for messages to pids of other nodes. */
 typedef filch_err (*filch_route_fn)(void *user, const filch_package *package);
 
 /* Delivers a package to a process of this scheduler, keeping its `from`. Used as a filch_route_fn, its `user` is the
@@ -1272,20 +1321,21 @@ FILCH_API FILCH_MUST_USE filch_err filch_deliver(void *sched, const filch_packag
 
 /* Allocator. One function does all: old == NULL allocates `size` bytes aligned for any type; size == 0 frees `old`,
  * which has `old_size` bytes; otherwise resizes. Must be safe to call from all workers at once. NULL means out of
- * memory. A scheduler or node tries a few blocks when it is created, and refuses (FILCH_EINVAL) if one is not
- * aligned to alignof(max_align_t). Payloads that outlive the scheduler (filch_keep, or routed to another scheduler)
- * are freed through this function when they are dropped, so the function and its `alloc_user` must stay valid that
- * long. */
+ * memory. The creation of a scheduler or node allocates a few blocks as a test, and fails with FILCH_EINVAL if one of
+ * them is not aligned to alignof(max_align_t). Payloads that outlive the scheduler (filch_keep, or routed to another
+ * scheduler) are freed through this function when they are dropped, so the function and its `alloc_user` must stay
+ * valid until then. */
 typedef void *(*filch_alloc_fn)(void *user, void *old, size_t old_size, size_t size);
 
 /* Called when a step has taken longer than option `long_step_ns`. The step's worker calls it after the step (`finished`
  * 1), for every long step. If another worker is parked or searches for work, that worker also calls it once while the
- * step still runs (`finished` 0): such a step is reported twice, and logged twice. Must not block. */
+ * step still runs (`finished` 0): then the step is reported twice, and logged twice. Must not block. */
 typedef void (*filch_long_step_fn)(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished);
 
-/* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED:
- * `bytes` is a recording for filch_blackbox_replay, lent until the hook returns: write it to a file, for example.
- * NULL and 0 if there was no memory. Runs on the worker that ended the process, after close and before on_exit. */
+/* Called when a process with a black box has ended with an error other than FILCH_ECANCELLED and FILCH_EKILLED: `bytes`
+ * is a recording for filch_blackbox_replay, lent until the hook returns: write it to a file, for example. If there was
+ * no memory, `bytes` is NULL and `size` is 0. Runs on the worker that ended the process, after close and before
+ * on_exit. */
 typedef void (*filch_blackbox_fn)(void *user, filch_pid pid, filch_err error, const void *bytes, size_t size);
 
 /* Describes a process that has failed. Valid until the hook returns. */
@@ -1298,10 +1348,10 @@ typedef struct filch_failure {
     const filch_data *detail; /* detail passed to filch_fail; empty if none */
 } filch_failure;
 
-/* Called for every process that ends with an error: also FILCH_ECANCELLED (ended by force in a stop), FILCH_EKILLED
- * and FILCH_ELINK, and for children that a supervisor starts again. Not for a spawn that fails: its caller gets the
- * error. Runs on the worker that ended the process, after close and before on_exit; several at once on several workers.
- * Must not block; may send and spawn. */
+/* Called for every process that ends with an error: also FILCH_ECANCELLED (ended by force in a stop, or returned by a
+ * step), FILCH_EKILLED and FILCH_ELINK, and for children that a supervisor starts again. Not called for a spawn that
+ * fails: the caller of the spawn gets the error. Runs on the worker that ended the process, after close and before
+ * on_exit; several workers may run it at once. Must not block; may send and spawn. */
 typedef void (*filch_failure_fn)(void *user, const filch_failure *failure);
 
 typedef enum filch_log_level {
@@ -1324,46 +1374,48 @@ typedef struct filch_log_line {
     const char *text;  /* one sentence without a newline; a text logged by a process is passed unchanged */
 } filch_log_line;
 
-/* Called with each log line of the runtime and of processes (filch_log). Runs on any thread that is inside the runtime,
- * several at once. Must not block, and must not call this scheduler: pass the line to another thread. */
+/* Called with each log line of the runtime and of processes (filch_log). Runs on any thread that is inside the runtime;
+ * several threads may run it at once. Must not block, and must not call functions with this scheduler: pass the line to
+ * another thread. */
 typedef void (*filch_log_fn)(void *user, const filch_log_line *line);
 
 #define FILCH_NO_WORKERS (-1)
 
-/* Options of a scheduler. Zero means the default that is given here; set `size` (FILCH_OPTIONS_INIT does) and the
- * fields that you want to change. */
+/* Options of a scheduler. A field of 0 means the default that its comment gives; set `size` (FILCH_OPTIONS_INIT does)
+ * and the fields that you want to change. */
 typedef struct filch_options {
     size_t   size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t  workers;       /* number of threads, at most 1024; 0: one per CPU; FILCH_NO_WORKERS: you call filch_tick */
     uint32_t max_processes; /* most processes alive at once, at most 2^31 - 1; 0: 2^26. Each thread that spawns at the
-                               limit may exceed it by one. No spawn is refused while fewer are alive */
+                               limit may exceed it by one. No spawn is refused while fewer processes are alive */
     filch_alloc_fn  alloc;  /* NULL: malloc and free */
     void           *alloc_user;
-    filch_registry *registry;     /* command handlers; NULL: the built-in ones */
-    uint64_t        node;         /* node id, part of every pid; 0: random */
-    uint64_t        seed;         /* seed of random choices; 0: from the system */
-    size_t          payload_max;  /* most bytes in one payload; 0: no limit */
-    uint32_t        batch_max;    /* most events per step, at most 1024; 0: 64 */
-    uint32_t        send_budget;  /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
-    uint32_t        fair_every;   /* every n-th step runs an oldest ready process; 0: 8, up to 64 for short steps */
-    uint32_t        global_batch; /* processes moved from the global queue at once, at most 256; 0: 16 */
-    uint32_t        spin_tight;   /* before it parks, a worker makes this many attempts to find work, with a
-                                     pause after each; 0: 3 */
-    uint32_t spin_yield;          /* after spin_tight: attempts with a sched_yield after each; 0: 12 */
-    uint32_t spare;               /* must be 0 */
+    filch_registry *registry;    /* command handlers; NULL: the built-in ones */
+    uint64_t        node;        /* node id, part of every pid; 0: random */
+    uint64_t        seed;        /* seed of random choices; 0: from the system */
+    size_t          payload_max; /* most bytes in one payload; 0: no limit */
+    uint32_t        batch_max;   /* most events per step, at most 1024; 0: 64 */
+    uint32_t        send_budget; /* number of sends in a step after which filch_should_yield returns 1; 0: 64 */
+    uint32_t        fair_every;  /* every n-th turn runs the process that has waited longest; 0: 8, or up to 64 for
+                                    short steps */
+    uint32_t global_batch;       /* processes that a worker takes from the global queue at once, at most 256; 0: 16 */
+    uint32_t spin_tight;         /* before it parks, a worker makes this many attempts to find work, with a
+                                    pause after each; 0: 3 */
+    uint32_t spin_yield;         /* after spin_tight: attempts with a sched_yield after each; 0: 12 */
+    uint32_t spare;              /* must be 0 */
     uint64_t search_ns; /* after spin_yield: how long one worker continues to search before it parks; 0: 50 us, and
                            shorter searches while wake-ups are far apart */
-    uint64_t           long_step_ns; /* steps that take longer are counted and reported; 0: steps are not timed */
+    uint64_t           long_step_ns; /* longer steps are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
     uint32_t           work_threads; /* threads for filch_yield_work, started when first needed, at most 1024; 0: 4 */
-    uint32_t           work_queue;   /* functions that may wait for a work thread; 0: 1024 */
+    uint32_t           work_queue;   /* most functions of filch_yield_work that wait for a thread; 0: 1024 */
     filch_route_fn     route;        /* called with messages for pids of other nodes; NULL: a send to such a
                                         pid returns FILCH_EFOREIGN */
     void             *route_user;
     filch_blackbox_fn on_blackbox; /* NULL: nothing is recorded */
     void             *on_blackbox_user;
-    uint32_t          blackbox;  /* number of last steps recorded of each process, at most FILCH_BLACKBOX_MAX;
+    uint32_t          blackbox;  /* how many of the last steps of each process are recorded, at most FILCH_BLACKBOX_MAX;
                                     0: none */
     uint32_t spare_too;          /* must be 0 */
     size_t   memory_max;         /* most bytes that the scheduler may hold from `alloc`; more gives FILCH_ENOMEM;
@@ -1376,10 +1428,10 @@ typedef struct filch_options {
 } filch_options;
 #define FILCH_OPTIONS_INIT FILCH_SIZED_INIT(filch_options)
 
-/* Starts a scheduler. `options` NULL means all defaults. A fork() copies none of its threads: in the child, the stop
- * of a scheduler that the parent made returns FILCH_EFORKED at once and frees nothing; the child must call no other
- * function on that scheduler. The child may create schedulers of its own. A program that becomes a daemon must fork
- * before it creates a scheduler.
+/* Starts a scheduler. `options` NULL means all defaults. A fork() copies no thread of a scheduler: in the child
+ * program, the stop of a scheduler that the parent made returns FILCH_EFORKED at once and frees nothing; the child must
+ * call no other function on that scheduler. The child may create schedulers of its own. A program that becomes a daemon
+ * must fork before it creates a scheduler.
  *
  * Thread:  any.                                                 Blocks:  until its workers have started.
  * Owns:    lends `options`; gives *out; return it with filch_sched_stop.
@@ -1393,8 +1445,8 @@ typedef struct filch_memory {
     void          *user;
 } filch_memory;
 
-/* Returns the allocator of a scheduler, for process types that need memory besides their state. The memory comes
- * from option `alloc` and counts against `memory_max`. It may also be freed after the end of the scheduler, through
+/* Returns the allocator of a scheduler, for process types that need memory besides their state. The memory comes from
+ * option `alloc` and counts against `memory_max`. The memory may also be freed after the end of the scheduler, through
  * the same filch_memory.
  *
  * Thread:  any; allocate in a simulation only on its thread.   Blocks:  never.
@@ -1411,14 +1463,14 @@ typedef struct filch_straggler {
                          has not returned */
     uint32_t waiting; /* number of outstanding yields */
     uint32_t command; /* command of one of the outstanding yields; 0: none */
-    uint64_t tag;     /* tag of the yield that `command` is from */
+    uint64_t tag;     /* tag of the yield that has this `command` */
 } filch_straggler;
 
 /* What a process lost when it ended during a stop. */
 typedef struct filch_loss {
     filch_pid   pid;
     const char *name;   /* name of the process's type */
-    uint64_t    unread; /* messages in its mailbox that no step has read */
+    uint64_t    unread; /* messages in its mailbox that no step has read, and those of filch_close_unread */
     uint64_t    writes; /* stream writes that were begun and not finished */
     uint64_t    bytes;  /* bytes of unfinished writes that the system has not accepted */
     uint64_t    spare[2];
@@ -1434,13 +1486,14 @@ typedef struct filch_running_job {
     uint64_t    spares[2];
 } filch_running_job;
 
-/* The result of filch_sched_stop. Free it with filch_report_free. A second stop after FILCH_EBUSY reports what is
- * new since the first. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
+/* The result of filch_sched_stop. Free it with filch_report_free. A second stop after FILCH_EBUSY reports only what is
+ * new since the first stop. `size` may be that of an older, shorter struct; the stop sets it to the number of bytes
  * filled in. */
 typedef struct filch_report {
     size_t   size;               /* set by the caller: sizeof(filch_report) */
-    uint64_t ended;              /* processes that ended after stop was called, without force. A step that is
-                                    running at the deadline may still end its process itself */
+    uint64_t ended;              /* processes that ended without force after stop was called. They include a process
+                                    that was ended by its own step, although the step was still running at the
+                                    deadline */
     uint64_t         forced;     /* processes that were closed by force at the deadline */
     uint64_t         stuck;      /* calls of steps, inits, closes and work functions that have not returned */
     filch_straggler *stragglers; /* processes ended by force, and processes whose step has not returned */
@@ -1449,7 +1502,8 @@ typedef struct filch_report {
     void            *reserved[4]; /* private */
     uint64_t         terminated;  /* how many of `ended` were ended by filch_terminate, or by a supervisor after
                                      `stop_ns` */
-    uint64_t           unread;    /* accepted messages that no step has read; may be more than 0 even with FILCH_OK */
+    uint64_t unread;              /* accepted messages that no step has read, or that were read and not used
+                                     (filch_close_unread); may be more than 0 even with FILCH_OK */
     uint64_t           writes;    /* stream writes that were begun and not finished */
     uint64_t           bytes;     /* bytes of unfinished writes that the system has not accepted */
     filch_loss        *losses;    /* one for each process that has lost messages or writes */
@@ -1457,33 +1511,34 @@ typedef struct filch_report {
     uint64_t           jobs;    /* how many of `stuck` are work functions */
     filch_running_job *running; /* the work functions counted in `jobs`, in the order in which they began */
     size_t             running_count;
-    uint64_t
-        starved; /* how many of `stuck` are steps on a thread that was ready but not run by the system for 10 s. Each
-                    other step in `stuck` has used 100 ms of CPU time since the deadline, or slept for 100 ms */
+    uint64_t starved; /* how many of `stuck` are steps on a thread that the system did not run for 10 s although it was
+                         ready. Every other step in `stuck` has used 100 ms of CPU time since the deadline, or slept for
+                         100 ms */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
 /* Ends everything and frees the scheduler. Accepted work is never lost silently: it is finished in time, or counted
  * in *report, which may be NULL.
  *
- *   1. Closed to the outside. Sends and spawns by other threads and by other hosts are refused (FILCH_ECLOSED).
- *      Listeners accept no more connections: an accept stays outstanding.
- *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, the first event of a step, after the messages that are in its
- *      mailbox. A process that was spawned with FILCH_SPAWN_SUPERVISED gets the cancel from its supervisor: a
- *      filch_supervisor stops its children one by one, the last one first. A process that waits (filch_wait) with
- *      messages in its mailbox gets the cancel when its completion has come and the messages are read, or after
- *      `patience_ns`. Timers, files, sockets, programs and the work pool go on, and a step may send and spawn;
- *      supervised processes are not started again. Processes spawned meanwhile are cancelled too and waited for: steps
- *      and `on_exit` hooks that go on spawning successors hold the stop until the deadline, unless they check
- *      filch_sched_stopping.
+ *   1. Closed to the outside. Sends (also to a name or a group) and spawns by other threads and by other hosts are
+ *      refused (FILCH_ECLOSED); completions, cancels and calls that make relations are not. Listeners accept no more
+ *      connections: an accept stays outstanding.
+ *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, after the messages that are in its mailbox; the cancel is the
+ *      first event of its step. A process that was spawned with FILCH_SPAWN_SUPERVISED gets the cancel from its
+ *      supervisor: a filch_supervisor stops its children one by one, the last one first. A process that waits
+ *      (filch_wait) with messages in its mailbox gets the cancel when its completion has come and the messages are
+ *      read, or after `patience_ns`. Timers, files, sockets, programs and the work pool go on, and a step may send and
+ *      spawn; supervised processes are not started again. Processes that are spawned during the drain are cancelled
+ *      too, and the stop waits for them: steps and `on_exit` hooks that go on spawning successors hold the stop until
+ *      the deadline, unless they check filch_sched_stopping.
  *   3. At the deadline, `deadline_ns` from now, processes that have not ended are closed by force, with
- *      FILCH_ECANCELLED, and named in the report. With a deadline of 0 that is at once: no process is given time to
- *      read or write anything. FILCH_FOREVER: never.
- *   4. When no process is left, jobs of the pool that have not begun are dropped, those that run are waited for (until
- *      the deadline, but at least 100 ms), and the threads end.
+ *      FILCH_ECANCELLED, and named in the report. With a `deadline_ns` of 0 they are closed at once: no process has
+ *      time to read or write anything. With FILCH_FOREVER no process is closed by force.
+ *   4. When no process is left, jobs of the work pool that have not begun are dropped, jobs that run are waited for
+ *      (until the deadline, but at least 100 ms), and the threads of the scheduler end.
  * A step or work function that never returns cannot be interrupted: it is named in the report, no memory that it may
  * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
- * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the caller's thread runs the processes meanwhile.
+ * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the thread that calls stop runs the processes.
  *
  * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
@@ -1508,19 +1563,21 @@ typedef struct filch_stop_options {
     uint64_t deadline_ns; /* time from now; 0: force at once; FILCH_FOREVER: no deadline */
     uint32_t flags;       /* FILCH_STOP_* */
     uint32_t spare;       /* must be 0 */
-    /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox. Then it
-     * is delivered before them. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the deadline. */
+    /* How long the cancel of a process that waits (filch_wait) stays behind the messages in its mailbox. After this
+     * time the cancel is delivered before the messages. 0: half of `deadline_ns`, at most 1 s; FILCH_FOREVER: until the
+     * deadline. */
     uint64_t patience_ns;
 } filch_stop_options;
 #define FILCH_STOP_OPTIONS_INIT FILCH_SIZED_INIT(filch_stop_options)
 
-/* As filch_sched_stop, with options. A second stop after FILCH_EBUSY goes on in the phase that the first one had
+/* As filch_sched_stop, with options. A second stop after FILCH_EBUSY continues from the phase that the first stop had
  * reached.
  *
  * Thread:  as filch_sched_stop.                                 Blocks:  as filch_sched_stop.
  * Owns:    lends `options`; otherwise as filch_sched_stop, with FILCH_STOP_KEEP as filch_sched_close.
- * Errors:  FILCH_EINVAL  also: options NULL, an unknown flag, `spare` not 0, a field that this version does not know
- *          otherwise as filch_sched_stop.
+ * Errors:  FILCH_EINVAL  also if `options` is NULL, its `size` is not set, it has an unknown flag, its `spare` is
+ *                        not 0, or a field that this version does not know is not 0.
+ *          All other errors are those of filch_sched_stop.
  */
 FILCH_API filch_err filch_sched_stop_with(filch_sched *sched, const filch_stop_options *options, filch_report *report);
 
@@ -1559,14 +1616,14 @@ FILCH_API void filch_report_free(filch_report *report);
  * operation. Without a policy, every operation between hosts is denied. Inside a host everything is allowed, without
  * asking the policy. A call that the policy does not allow returns FILCH_EDENIED.
  *
- * The policy does not apply to a call with the other host's own handle: such a call counts as one by a thread of the
- * host program.
+ * The policy does not apply to a call that is made with the filch_sched of the other host: it counts as a call by a
+ * foreign thread of that host.
  *
  * filch_access describes an operation on a process of another host: */
 typedef struct filch_access {
     uint32_t  command; /* FILCH_CMD_SEND, _TERMINATE, _CANCEL, _MONITOR, _LINK, _UNLINK, _REGISTER, _SPAWN ... */
     filch_pid who; /* the process that does the operation; in a handler, the process that yielded the command; {0, 0}: a
-                      thread of the host program */
+                      foreign thread */
     filch_sched *from, *to; /* the host on which the call was made, and the host of the target */
     filch_pid    target;    /* {0, 0} for a spawn */
 } filch_access;
@@ -1576,7 +1633,7 @@ typedef int (*filch_policy_fn)(void *user, const filch_access *access);
 
 typedef struct filch_node_options {
     size_t          size;  /* sizeof(filch_node_options); a shorter, older struct works too */
-    filch_alloc_fn  alloc; /* for relations and names; NULL: malloc and free */
+    filch_alloc_fn  alloc; /* allocator of the node, for relations and names; NULL: malloc and free */
     void           *alloc_user;
     filch_policy_fn policy; /* NULL: every operation between hosts is denied */
     void           *policy_user;
@@ -1609,7 +1666,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_
 FILCH_API void filch_node_destroy(filch_node *node);
 
 /* As filch_spawn, but on the host whose pids have this `node`. Relations are with the process that calls this function,
- * whichever host it is on.
+ * whichever host it is on. The options' name is registered on the host of the new process. If that is another host than
+ * `sched`, the policy is asked once, for FILCH_CMD_SPAWN, also if the options have a name or relations; and
+ * FILCH_SPAWN_SUPERVISED has no effect: when the host of the new process stops, the stop itself cancels that process.
  *
  * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
  * Owns:    as filch_spawn.
@@ -1626,30 +1685,31 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * ends with the wait. filch_spawn_wait needs no such process.
  *
  * `deadline_ns` counts from the call. FILCH_FOREVER: no deadline. At the deadline the call returns FILCH_EDEADLINE
- * whatever the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD.
+ * whatever the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD. One exception: if
+ * the function `ask` of filch_call_with is running at the deadline, the call returns when `ask` has returned.
  *
  * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook),
  * for a scheduler without workers and in a simulation each of these functions returns FILCH_ESTATE at once. In a work
- * function (filch_yield_work) they are allowed, and occupy a thread of the pool meanwhile.
+ * function (filch_yield_work) these functions are allowed; while they wait, they occupy a thread of the pool.
  *
  * When the scheduler stops, each wait ends with FILCH_ECLOSED (not with FILCH_EDEAD, even if the stop has ended the
- * process), unless the reply, the space or the end that the call waits for comes first. filch_spawn_wait returns
- * FILCH_OK when its process has ended. A thread that waits does not use the scheduler, so filch_sched_stop may be
- * called while other threads wait.
+ * process), unless the reply, the mailbox space or the end of the process that the call waits for comes first.
+ * filch_spawn_wait returns FILCH_OK when the process that it started has ended. A thread that waits does not use the
+ * scheduler, so filch_sched_stop may be called while other threads wait.
  *
  * See docs/design/host-threads.md and examples/hostcall.c. */
 
 /* Sends `data` to the process `to` and waits for its reply. The receiver gets an ordinary message; its `from` is the
  * pid of a process that acts for this thread. The receiver replies by filch_send(sched, event->from, ...), at once or
- * later. The first message to that pid is the reply, whichever process sends it, so a receiver may pass `from` on. If
- * the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for space.
+ * later. The first message to the pid in `from` is the reply, whichever process sends it, so a receiver may pass this
+ * pid on to another process. If the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for space.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
  * Errors:  FILCH_EDEADLINE  no reply in time; with a deadline of 0 the request may not have been sent
  *          FILCH_ECLOSED    the scheduler is stopping, or has stopped meanwhile
  *          FILCH_EDEAD      no such process, or it has ended without a reply
- *          FILCH_ESTATE     not allowed on this thread: see above
+ *          FILCH_ESTATE     not allowed on this thread, for example on a worker: see the start of this section
  *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
  *          FILCH_ECANCELLED, FILCH_EKILLED  the process that acts for this thread was cancelled or terminated
  *          and as filch_send
@@ -1664,7 +1724,7 @@ typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
  * by any function of this header that may be called inside a step. If `ask` returns an error, so does the call. For
  * requests that only a function can send: filch_child_start_wait calls filch_child_start in this way.
  *
- * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call.
+ * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call, and until `ask` has returned.
  * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply, as
  *          filch_call does.
  * Errors:  as filch_call, and what `ask` returns
@@ -1672,9 +1732,9 @@ typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
 FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
                                                    uint64_t deadline_ns, filch_data *reply);
 
-/* filch_child_start, _stop, _list and _await for a thread: they return the supervisor's reply. *pid is the pid of
- * the child, *list an array of filch_child_info (filch_raw, filch_size). Either may be NULL. After FILCH_EDEADLINE
- * the request may still be carried out.
+/* filch_child_start, _stop, _list and _await for a thread that is not a worker: these functions wait for the
+ * supervisor's reply and return it. *pid is set to the pid of the child, *list to an array of filch_child_info
+ * (filch_raw, filch_size). `pid` and `list` may be NULL. After FILCH_EDEADLINE the request may still be carried out.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
@@ -1691,8 +1751,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_list_wait(filch_sched *sched, fil
 FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor,
                                                           uint64_t deadline_ns);
 
-/* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT. A
- * deadline of 0 does not wait.
+/* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT. With a
+ * `deadline_ns` of 0 the call does not wait.
  *
  * Thread:  any but a worker.                                    Blocks:  until there is space, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move.
@@ -1704,28 +1764,28 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
 FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data,
                                                    uint64_t deadline_ns);
 
-/* Waits until the process `pid` has ended. Returns FILCH_OK if it has ended: *ended is FILCH_OK and *result the
- * result of filch_done; or *ended says why the process failed, and *result is the detail of filch_fail. Either
- * pointer may be NULL.
+/* Waits until the process `pid` has ended. Returns FILCH_OK if it has ended. Then *ended is FILCH_OK and *result the
+ * result of filch_done; or *ended says why the process failed, and *result is the detail of filch_fail. `ended` and
+ * `result` may be NULL.
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
  * Owns:    gives *result: return it with filch_drop.
- * Errors:  FILCH_EDEAD      it had ended before the call, so its result is lost (filch_spawn_wait never loses it)
- *          FILCH_EDEADLINE  it still lives   FILCH_EFOREIGN   FILCH_EDENIED
+ * Errors:  FILCH_EDEAD      the process had ended before the call: its result is lost (not with filch_spawn_wait)
+ *          FILCH_EDEADLINE  the process still lives   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL   FILCH_ENOMEM   FILCH_ELIMIT   FILCH_ECANCELLED   FILCH_EKILLED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_wait(filch_sched *sched, filch_pid pid, uint64_t deadline_ns,
                                                     filch_err *ended, filch_data *result);
 
-/* Starts a process as filch_spawn does, and waits until it has ended. *pid, if not NULL, is set as soon as the
- * process exists, also if the deadline passes. After the deadline the process goes on. An on_exit in `options` is
- * called first, as always. A stop of the scheduler ends the process and thereby the wait: the call returns FILCH_OK,
- * and *ended says how the process ended.
+/* Starts a process as filch_spawn does, and waits until it has ended. *pid, if not NULL, is set as soon as the process
+ * exists, also if the deadline passes. After the deadline the process goes on. If `options` has an on_exit, it is
+ * called before filch_spawn_wait returns. A stop of the scheduler ends the process and thereby the wait: the call
+ * returns FILCH_OK, and *ended says how the process ended.
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends or the deadline; and as init
  *          does.
  * Owns:    lends `options`; gives *result: return it with filch_drop.
- * Errors:  FILCH_EDEADLINE  it still lives   FILCH_ESTATE   and as filch_spawn
+ * Errors:  FILCH_EDEADLINE  the process still lives   FILCH_ESTATE   and as filch_spawn
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const filch_type *type,
                                                     const filch_spawn_options *options, uint64_t deadline_ns,
@@ -1735,19 +1795,20 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 
 /* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now),
  * at most 65536 steps in one call. Stores the number of steps in *ran, if not NULL. For schedulers with workers =
- * FILCH_NO_WORKERS.
+ * FILCH_NO_WORKERS. A step of another scheduler may call filch_tick, too; during the tick its thread counts as a
+ * foreign thread of that other scheduler.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of a scheduler without workers.
  * The process whose step threw is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that
  * step are lost. An init, a handler, a close or an on_exit must not throw: the rest of that operation would be skipped
- * (after an init no stop would succeed). On a worker's thread an exception ends the program. A library that was built
- * with a compiler without an unwinder (the configuration says FILCH_UNWINDER) does not handle exceptions: with such a
- * library an exception must not leave a step.
+ * (after an exception in an init no stop would succeed). On a worker's thread an exception ends the program. A library
+ * that was built with a compiler without an unwinder (the configuration says FILCH_UNWINDER) does not handle
+ * exceptions: with such a library an exception must not leave a step.
  *
- * Thread:  one at a time, not inside a step.                    Blocks:  never, unless a step does.
+ * Thread:  one at a time, not inside a step of `sched`.         Blocks:  never, unless a step does.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL   FILCH_EBUSY  another thread ticks   FILCH_ESTATE  it has workers, or inside a step
- *          FILCH_ECLOSED
+ * Errors:  FILCH_EINVAL   FILCH_EBUSY  another thread ticks   FILCH_ESTATE  `sched` has workers, or inside a step,
+ *          handler, close or hook of `sched`   FILCH_ECLOSED
  */
 FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran);
 
@@ -1762,8 +1823,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_tick(filch_sched *sched, uint32_t steps
 FILCH_API int filch_wake_fd(filch_sched *sched);
 
 /* Returns how long poll may sleep: 0 if a process is ready, the nanoseconds until the next timer, or FILCH_FOREVER.
- * After a tick that found several timers due, the next timers may be delayed until 250 us have passed, so that the
- * host need not wake for each of them.
+ * After a tick that found several timers due, the next timers may be delayed until 250 us have passed, so that your
+ * program need not wake for each timer.
  *
  * Thread:  the thread that ticks.                                  Blocks:  never.
  * Owns:    nothing.
@@ -1773,29 +1834,30 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 
 /* ---- I/O ---------------------------------------------------------------------------------------------------- */
 
-/* Sockets, files, programs and signals, as yields. The worker that runs the process makes the system call at once; only
- * if that would block, the yield waits for the descriptor, without a thread. The worker that finds the descriptor ready
- * makes the system call and steps the process next. Opening and using files, looking up names and starting programs may
- * block, so they run on threads of the work pool. Each of these kinds has its own limit and queue, so calls that never
- * return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at once; a call
- * that has run for 50 ms no longer counts among the 4, up to 64 in all. Other calls wait in a queue without a limit;
- * while 64 calls of a kind do not return, no further call of that kind begins.
+/* Sockets, files, programs and signals, as yields. The worker that runs the process makes the system call at once; if
+ * the call would block, the yield waits until the descriptor is ready, without occupying a thread. The worker that
+ * finds the descriptor ready makes the system call and steps the process next. Opening and using files, looking up
+ * names and starting programs may block, so they run on threads of the work pool. Each of these kinds has its own limit
+ * and queue, so calls that never return (a FIFO without a writer, a dead name server) hold up no other kind. Of each
+ * kind 4 calls run at once; a call that has run for 50 ms no longer counts among these 4, so up to 64 calls of a kind
+ * may run. Further calls wait in a queue without a limit; while 64 calls of a kind do not return, no further call of
+ * that kind begins.
  *
  * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and is
- * closed when that process ends; give it to another with filch_stream_give. A command with the id of a stream that is
- * closed, was given away, or belongs to another process fails with FILCH_ESTREAM, even after the slot of the stream was
- * reused. One read and one write may be outstanding per stream; a second one fails with FILCH_EBUSY.
+ * closed when that process ends; filch_stream_give passes it to another process. A command with the id of a stream that
+ * is closed, was given away, or belongs to another process fails with FILCH_ESTREAM, even after the slot of the stream
+ * was reused. One read and one write may be outstanding per stream; a second one fails with FILCH_EBUSY.
  *
  * A failure is reported as the error of the event. If the system gave an error number (errno), it is the data of the
  * event (filch_as_int).
- *   FILCH_EEND       the peer writes no more. data: the bytes before the end, if a read asked for more
+ *   FILCH_EEND       the peer writes no more. data: the last bytes, if they are fewer than the read asked for
  *   FILCH_ERESET     the peer is gone; bytes that were written may be lost
- *   FILCH_EDEADLINE  timeout_ns has passed, and the operation would still have to wait. It takes what has arrived by
- *                    then, however late the runtime checks. Bytes that a read of a socket or pipe has received stay
- *                    for the next read. A write may have written a part: close the stream. An operation on a file is a
- *                    call on a thread of the work pool and is not interrupted: until it returns, the file is
- *                    FILCH_EBUSY; the bytes that it reads are dropped, and the position of the file is not known
- *                    afterwards; a file that it opens is closed
+ *   FILCH_EDEADLINE  timeout_ns has passed, and a last attempt would still have to wait: bytes that have arrived by
+ *                    then are delivered, even if the runtime checks late. Bytes that a read of a socket or pipe has
+ *                    received stay for the next read. A write may have written a part: close the stream. An operation
+ *                    on a file is a call on a thread of the work pool and is not interrupted: until it returns, the
+ *                    file is FILCH_EBUSY; the bytes that it reads are dropped, and the position of the file is not
+ *                    known afterwards; a file that it opens is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
@@ -1806,11 +1868,11 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * A peer cannot occupy a worker: an operation moves at most 256 KiB at a time, even if the system had more, and
  * continues after all other ready descriptors and ready processes; timers are checked before it continues.
  *
- * A peer that closes raises no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused: FILCH_ESTATE,
- * and the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids (filch_registry_remove, _add),
- * and read their commands with filch_io_read. A library built without I/O (FILCH_IO=OFF) returns FILCH_ECOMMAND.
- * filch_stream_* are calls, not yields: a black box does not record them, and in a replay they return FILCH_ESTREAM or
- * FILCH_EINVAL. */
+ * A write to a peer that has closed raises no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused:
+ * FILCH_ESTATE, and the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids
+ * (filch_registry_remove, _add), and read their commands with filch_io_read. A library built without I/O (FILCH_IO=OFF)
+ * returns FILCH_ECOMMAND. filch_stream_* are calls, not yields: a black box does not record them, and in a replay they
+ * return FILCH_ESTREAM or FILCH_EINVAL. */
 typedef struct filch_stream {
     uint64_t id; /* 0: none */
 } filch_stream;
@@ -1849,7 +1911,7 @@ typedef struct filch_socket_options {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
- * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (a text that is not an address: error *event*)
+ * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (not an address: error of the completion)
  *          FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address,
@@ -1862,9 +1924,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_datagram(filch_out *out, uint64_t
                                                         const filch_socket_options *options);
 
 /* Send to: sends `data` as one datagram to `address`; completes with its size.
- * Receive from: receives one datagram from any address; completes with its bytes, at most `most` of them (0: 65536).
- * With the error FILCH_ETOOBIG the datagram was longer: data is what fitted, the rest is lost. filch_stream_address
- * with FILCH_ADDRESS_SENDER returns its sender until the next datagram. A kept payload uses at most twice its size.
+ * Receive from: receives one datagram from any address; completes with its bytes, at most `most` of them (0: 65536). If
+ * the datagram was longer, the error is FILCH_ETOOBIG, data has its first bytes, and its other bytes are lost. Until
+ * the next datagram, filch_stream_address with FILCH_ADDRESS_SENDER returns the sender of this one. A received payload
+ * that is kept (filch_keep) uses at most twice its size of memory.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and the bytes of `data`, once.
@@ -1890,11 +1953,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve(filch_out *out, uint64_t 
 FILCH_API FILCH_MUST_USE filch_err filch_yield_resolve_within(filch_out *out, uint64_t tag, const char *host,
                                                               const char *service, uint64_t timeout_ns);
 
-/* Read: the bytes that are available, at most `most` (0: 65536). Exactly: `size` bytes, at least 1. Until: all bytes
- * up to and including the first `delimiter`, which has 1 to 8 bytes; at most `limit` bytes in all. If there are
- * more, it completes with FILCH_ETOOBIG, and the bytes stay for the next read. Completes with the bytes. Up to 24
- * are in the event; more are a shared block, the one they were received in: filch_keep and sending it on copy
- * nothing. A part that is kept keeps the whole block, up to 64 KiB.
+/* Read: the bytes that are available, at most `most` (0: 65536). Exactly: `size` bytes, at least 1. Until: all bytes up
+ * to and including the first `delimiter`, which has 1 to 8 bytes; if these are more than `limit` bytes, the read
+ * completes with FILCH_ETOOBIG, and the bytes stay for the next read. All three complete with the bytes that were read.
+ * Up to 24 bytes are stored in the event. More bytes are in the shared block in which they were received: filch_keep
+ * and sending them on copy nothing. A payload that is kept keeps its whole block in memory, up to 64 KiB.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `delimiter`.
@@ -1944,7 +2007,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.
- * Errors:  FILCH_EINVAL  NULL, or data is no stream   FILCH_ESTREAM  not yours, or taken already   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  NULL, or data is no stream   FILCH_ESTREAM  the stream is not yours, or is already taken
+ *          FILCH_ENOMEM
  *          FILCH_EBUSY  a read or write is outstanding   FILCH_EFOREIGN   FILCH_ESTATE  outside of that step
  *          give also as filch_send
  */
@@ -1990,18 +2054,18 @@ enum {
     FILCH_ADOPT_KEEP = 1 /* `fd` stays open and belongs to its owner: the stream has a descriptor of its own */
 };
 
-/* Makes a stream of a descriptor that is already open: a connected socket, a listener, a datagram socket, either end
- * of a pipe, a terminal, a file, standard input. Completes with the stream, for the commands of its kind: sockets and
- * listeners as those of filch_yield_connect and _listen, files as those of filch_yield_open (also devices that cannot
- * be polled); every other descriptor can be read and written. The stream takes `fd`: after a completion with FILCH_OK,
- * `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With FILCH_ADOPT_KEEP `fd`
- * stays yours in any case, as standard input should; bytes that are read from the stream are not read from `fd`, and
- * vice versa.
+/* Makes a stream of a descriptor that is already open: a connected socket, a listener, a datagram socket, either end of
+ * a pipe, a terminal, a file, standard input. Completes with the stream. A socket or listener accepts the commands of a
+ * stream from filch_yield_connect or _listen; a file, or a device that cannot be polled, those of a stream from
+ * filch_yield_open; every other descriptor can be read and written. The stream takes `fd`: after a completion with
+ * FILCH_OK, `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With FILCH_ADOPT_KEEP
+ * `fd` stays yours in any case, as standard input should; bytes that are read from the stream are not read from `fd`,
+ * and vice versa.
  * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
  * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
  * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it.
  * O_NONBLOCK stays set when the stream is closed, because other streams may have the same file. With FILCH_ADOPT_KEEP,
- * clear the flag yourself when the last of these streams is closed.
+ * clear O_NONBLOCK yourself when the last stream of the file is closed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -2022,7 +2086,8 @@ typedef enum filch_address_of {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    fills `text`.
- * Errors:  FILCH_EINVAL   FILCH_ESTREAM   FILCH_ETOOBIG  128 bytes are always enough   FILCH_ESYS  not a socket
+ * Errors:  FILCH_EINVAL   FILCH_ESTREAM   FILCH_ESYS  not a socket
+ *          FILCH_ETOOBIG  `room` is too small; 128 bytes are always enough
  *          FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_stream_address(filch_out *out, filch_stream stream, filch_address_of which,
@@ -2044,6 +2109,9 @@ enum {
  * and a file that is opened later is closed.
  * Seek: moves the position to `offset` from `whence` (0: the beginning, 1: the current position, 2: the end);
  * completes with the new position.
+ * After a read, the position is directly behind the last byte that the read returned, also if more bytes were read
+ * ahead: a write without FILCH_OPEN_APPEND begins there, and the next read continues behind the written bytes. A FIFO
+ * or terminal has no position: a write leaves bytes that were read ahead for the next read.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `path`.
@@ -2061,7 +2129,8 @@ enum {
 
 /* Sync: completes when the system has written the content of the file to the device (fsync). Also for a directory that
  * was opened with FILCH_OPEN_READ: then its entries survive a power failure. FILCH_EIO and FILCH_ENOSPACE are about
- * bytes that an earlier write seemed to have written, and are reported once. A pipe or socket is FILCH_EINVAL.
+ * bytes that an earlier write seemed to have written, and are reported once. For a pipe or socket it completes with
+ * FILCH_EINVAL.
  * Truncate: sets the size of the file to `size` bytes; bytes after the old end are zero. The position does not change.
  *
  * To replace a file atomically, even if the program is killed at any point: write a new file beside it, sync it,
@@ -2167,17 +2236,17 @@ typedef struct filch_program {
 
 /* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, with no signal blocked,
  * none ignored but those that your program ignores, and no descriptors but 0, 1 and 2; completes with a filch_program,
- * read by filch_as_program. The start runs on a thread of the work pool. If the system has no process left
- * (RLIMIT_NPROC, pids.max) it completes with FILCH_EFULL and EAGAIN: try again later.
+ * read by filch_as_program. The start runs on a thread of the work pool. If the system allows no further process
+ * (RLIMIT_NPROC, pids.max), the yield completes with FILCH_EFULL and the error number EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
- * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded
- * any number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the
- * status: Linux 6.15 and later still report it, unless the program ended before the runtime had opened its pidfd;
- * otherwise exit completes with FILCH_ESYS and ECHILD.
- * Kill: sends the program the signal `number`. When the owner ends, or `self` is closed, the program is killed
- * (SIGKILL) if it still runs, and so are the other members of the process group that it leads: the programs that it
- * has started. If your program ignores SIGCHLD, or waits for all children, and the program has ended, the number of
- * the group may have been reused: then the other members are not killed.
+ * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded any
+ * number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the status:
+ * Linux 6.15 and later still report it, unless the program ended before the runtime had opened its pidfd; otherwise
+ * exit completes with FILCH_ESYS and ECHILD.
+ * Kill: sends the program the signal `number`. When the Filch process that owns the program ends, or the stream `self`
+ * is closed, the program is killed (SIGKILL) if it still runs, and so are the other members of the process group that
+ * it leads: the programs that it has started. If your program ignores SIGCHLD, or waits for all children, and the
+ * program has ended, the system may have reused the number of its process group: then the other members are not killed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `argv`, which ends with NULL, and what `options` (NULL: all defaults) point to.
@@ -2216,7 +2285,7 @@ typedef struct filch_io_request {
     size_t       size; /* set by the caller: sizeof(filch_io_request) */
     filch_stream stream;
     uint64_t     timeout_ns;
-    uint64_t     most;    /* read: most bytes; read exactly: their number; read until: the limit */
+    uint64_t     most;    /* read: most bytes; read exactly: number of bytes; read until: the limit in bytes */
     uint32_t     how;     /* read: 0 some, 1 exactly, 2 until. All other commands: flags */
     uint32_t     backlog; /* listen: the backlog; run: 1 if an environment was given */
     int64_t      number;  /* seek: the offset, with its whence in `how`; truncate: the size; kill: the signal; poll
@@ -2234,7 +2303,7 @@ typedef struct filch_io_request {
  *
  * Thread:  inside the handler.                                  Blocks:  never.
  * Owns:    fills *request; its pointers are valid as long as the command.
- * Errors:  FILCH_EINVAL  NULL, not an I/O command, or not made by the functions above
+ * Errors:  FILCH_EINVAL  NULL, not an I/O command, or not made by a filch_yield_* function
  */
 FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, filch_io_request *request);
 
@@ -2242,24 +2311,26 @@ FILCH_API FILCH_MUST_USE filch_err filch_io_read(const filch_command *command, f
 
 #define FILCH_WAIT_BUCKETS 32
 
-/* Counters since the scheduler started. Each counter is exact, but they are not all read at the same moment. `alive`
- * is exact for one moment of the call, unless processes ended during each of 64 readings: then it is wrong by at
- * most the number that ended during the quietest reading. */
+/* Counters since the scheduler started. Each counter is exact, but the counters are not all read at the same moment.
+ * `alive` is read up to 64 times, until no process ends during a reading: then it is exact for one moment of the call.
+ * Otherwise it is wrong by at most the smallest number of processes that ended during one reading. */
 typedef struct filch_stats {
     size_t   size;    /* set by the caller: sizeof(filch_stats) */
     uint32_t workers; /* threads that step processes */
     uint32_t asleep;  /* workers that are parked now */
-    uint64_t alive;   /* living processes */
+    uint64_t alive;   /* processes whose slot is in use. A process that ends counts until its slot is free: that is a
+                         moment after its exit events were sent and its pid became invalid */
     uint64_t spawned;
     uint64_t ended;
     uint64_t failed; /* processes that ended with an error */
     uint64_t steps;
     uint64_t sent;        /* messages accepted */
-    uint64_t undelivered; /* messages to ended processes: refused, or never read */
-    uint64_t refused;     /* calls that returned FILCH_EFULL because of a full mailbox. A send in Lua that then waits
-                             for space is counted too */
+    uint64_t undelivered; /* messages that were refused because the receiver had ended, or not read before it ended;
+                             also those of filch_close_unread */
+    uint64_t refused;     /* sends that returned FILCH_EFULL because of a full mailbox. A send in Lua that waits for
+                             space after that is counted too */
     uint64_t dropped;     /* messages dropped by a mailbox policy */
-    uint64_t yields;      /* commands passed to their handler; those of a failed step are dropped and not counted */
+    uint64_t yields;      /* commands passed to their handler. Commands of a failed step are dropped and not counted */
     uint64_t completions;
     uint64_t late_completions;               /* second completions, and completions for ended processes: ignored */
     uint64_t steals;                         /* successful steals */
@@ -2268,13 +2339,13 @@ typedef struct filch_stats {
     uint64_t wakes;                          /* times a worker was unparked */
     uint64_t long_steps;                     /* steps over option `long_step_ns`, each counted once */
     uint64_t timers;                         /* timers armed now */
-    uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled: how long ready processes waited in a queue; bucket i: <
-                                                2^(i+1) ns */
-    uint64_t abandoned;                      /* of `yields`: not completed when their process ended */
+    uint64_t queue_wait[FILCH_WAIT_BUCKETS]; /* sampled waits of ready processes in a queue: element i counts waits of
+                                                2^i to 2^(i+1) ns */
+    uint64_t abandoned;                      /* how many of `yields` were not completed when their process ended */
     uint64_t memory; /* bytes that are allocated through option `alloc` now, including kept payloads. Exact while no
                         thread allocates or frees */
-    uint64_t memory_returned; /* bytes of `memory` that are not in use and whose pages the system has back; 0 with
-                                 option `alloc` */
+    uint64_t memory_returned; /* bytes of `memory` in unused pages that were returned to the system; 0 with option
+                                 `alloc` */
 } filch_stats;
 #define FILCH_STATS_INIT FILCH_SIZED_INIT(filch_stats)
 
@@ -2338,7 +2409,7 @@ typedef enum filch_sim_verdict {
     FILCH_SIM_FAILED,  /* filch_sim_fail, or the scenario or check returned an error */
     FILCH_SIM_BLOCKED, /* a process waits for a yield that cannot complete any more */
     FILCH_SIM_ENDLESS, /* more than `steps_max` steps */
-    FILCH_SIM_REFUSED  /* a call with a result that a seed cannot repeat; `text` names it */
+    FILCH_SIM_REFUSED  /* a process made a call with a result that the seed cannot repeat; `text` names the call */
 } filch_sim_verdict;
 
 /* Describes a payload of bytes for the chart of a simulated run: writes up to `text_size` printable characters to
@@ -2347,36 +2418,42 @@ typedef enum filch_sim_verdict {
 typedef size_t (*filch_describe_fn)(void *user, const void *bytes, size_t size, size_t whole, char *text,
                                     size_t text_size);
 
-/* Options of a simulation. Zero means the default that is given here. Rates are per mille; the default rate 0 means
- * never. */
+/* Options of a simulation. A field of 0 means the default that its comment gives. Rates are per mille; the default rate
+ * 0 means never. */
 typedef struct filch_sim_options {
     size_t               size;         /* sizeof(filch_sim_options); a shorter, older struct works too */
     uint64_t             seed;         /* any number */
     uint32_t             workers;      /* virtual workers, at most 64; 0: 4 */
     uint32_t             chart_events; /* number of last events that are kept for the chart; 0: 200 */
     filch_sim_fn         check;        /* called when nothing is left to do, before everything is stopped; NULL: none */
-    const filch_options *sched;        /* options of the scheduler, without workers, node and seed; NULL: defaults.
-                                          batch_max, fair_every and global_batch may be drawn from the seed if 0 */
+    const filch_options *sched;        /* options of the scheduler, of which `workers`, `node` and `seed` are ignored;
+                                          NULL: defaults. If `batch_max`, `fair_every` or `global_batch` is 0, it is
+                                          drawn from the seed */
     uint64_t steps_max;                /* 0: 1 million */
     uint64_t time_max_ns;              /* virtual time at which the run ends even if work is left, as with tickers; 0:
                                           1 hour */
-    uint64_t stop_ns;                  /* virtual time that processes get to end when cancelled; 0: 5 s */
+    uint64_t stop_ns;                  /* virtual time that processes have to end after they are cancelled; 0: 5 s */
     uint32_t blocked_ok;               /* 1: processes that wait for ever are not a violation */
     uint32_t whole_steps;              /* 1: steps are never interrupted */
     /* Rates of faults, which begin once the scenario has returned. */
-    uint32_t no_memory;     /* allocations of the scheduler that fail */
-    uint32_t late_answer;   /* rate of completions that arrive up to `late_ns` later. Completions of sleeps count; those
-                               of   filch_yield_timer, _ticker and _timer_cancel are never late */
-    uint32_t double_answer; /* completions that are sent a second time, without effect */
-    uint32_t handler_error; /* yields that fail: work with FILCH_EFULL, your commands with FILCH_ESYS */
-    uint32_t stall; /* turns before which a worker is stalled: it runs nothing for many turns. Also, at four times this
-                       rate, a wait for the next timer lasts too long, by up to `jump_ns`, so that further timers are
-                       due when it ends */
-    uint32_t          clock_jump; /* turns before which the clock jumps ahead, by up to `jump_ns` */
+    uint32_t no_memory;     /* rate of allocations of the scheduler that fail */
+    uint32_t late_answer;   /* rate of completions that arrive up to `late_ns` later. Completions of sleeps may be late;
+                               those of filch_yield_timer, _ticker and _timer_cancel never are */
+    uint32_t double_answer; /* rate of completions that are sent twice; the second has no effect */
+    uint32_t handler_error; /* rate of yields that fail: filch_yield_work with FILCH_EFULL, your commands with
+                               FILCH_ESYS */
+    uint32_t stall; /* rate of turns before which a worker is stalled: it runs nothing for many turns. Also, at four
+                       times this rate, a wait for the next timer lasts too long, by up to `jump_ns`, so that further
+                       timers are due when it ends */
+    uint32_t          clock_jump; /* rate of turns before which the clock jumps ahead, by up to `jump_ns` */
     uint64_t          late_ns;    /* 0: 10 ms */
     uint64_t          jump_ns;    /* 0: 1 s */
-    filch_describe_fn describe;   /* describes messages in the chart; NULL: their size is shown */
+    filch_describe_fn describe;   /* describes messages in the chart; NULL: the chart shows the size of messages */
     void             *describe_user;
+    uint32_t          late_timer; /* rate of timers that, when they are due, are held back until after the next other
+                                     timer has fired, however far away that is, and up to `jump_ns` longer. No timer is
+                                     early. Tickers are never held back */
+    uint32_t spare;               /* 0 */
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
 
@@ -2395,7 +2472,8 @@ typedef struct filch_sim_report {
     /* number of injected faults of each kind */
     uint64_t no_memory, late_answers, double_answers, handler_errors, stalls, clock_jumps;
     char    *chart;       /* the events as text: one line per event, one column per process; NULL: no memory */
-    void    *reserved[4]; /* private */
+    uint64_t late_timers; /* number of timers that were held back */
+    void    *reserved[3]; /* private */
 } filch_sim_report;
 #define FILCH_SIM_REPORT_INIT FILCH_SIZED_INIT(filch_sim_report)
 
@@ -2414,8 +2492,8 @@ typedef struct filch_sim_report {
 FILCH_API FILCH_MUST_USE filch_err filch_sim_run(const filch_sim_options *options, filch_sim_fn scenario, void *user,
                                                  filch_sim_report *report);
 
-/* Runs with the seeds `first`, `first` + 1, ... until one ends with a violation, at most `count` of them.
- * *report is that of the last run. options->seed does not matter.
+/* Does runs with the seeds `first`, `first` + 1, ... until a run ends with a violation, at most `count` runs. *report
+ * is the report of the last run. options->seed is ignored.
  *
  * Thread:  as filch_sim_run.                                    Blocks:  until the last run is over.
  * Owns:    as filch_sim_run.
@@ -2469,8 +2547,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_sim_later(filch_sched *sched, uint64_t 
  */
 FILCH_API uint32_t filch_sim_draw(filch_sched *sched, uint32_t bound);
 
-/* Returns 1 if the scheduler runs in a simulation: for code that waits for the outside world, which it must not do
- * there.
+/* Returns 1 if the scheduler runs in a simulation: for code that must not wait for the outside world in a simulation.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -2516,13 +2593,13 @@ typedef struct filch_blackbox_report {
     uint64_t                  fed;      /* number of steps replayed */
     uint64_t                  missing;  /* number of earlier steps that were not kept: see `partial` */
     uint64_t differs;   /* the first step (from 1) that differs from the recording, described in `text`; 0: none */
-    uint64_t cut;       /* payloads that were recorded only in part */
-    uint64_t pointers;  /* pointers in the recording */
+    uint64_t cut;       /* number of payloads that were recorded only in part */
+    uint64_t pointers;  /* number of pointers in the recording */
     uint32_t again;     /* 1: the process failed again, with the recorded error */
     uint32_t partial;   /* 1: the recording lacks the first `missing` steps, and the instance starts from its initial
-                           state. Correct for a type with steps that do not depend on earlier ones; otherwise expect
-                           differences */
-    uint32_t lost;      /* 1: partial because memory ran out */
+                           state. The replay is exact for a type with steps that do not depend on earlier steps;
+                           otherwise expect differences */
+    uint32_t lost;      /* 1: the recording is partial because memory ran out */
     char     text[260]; /* the first difference, or why there was no replay; "" if there is nothing to say */
 } filch_blackbox_report;
 #define FILCH_BLACKBOX_REPORT_INIT FILCH_SIZED_INIT(filch_blackbox_report)
@@ -2532,7 +2609,8 @@ typedef struct filch_blackbox_report {
  * recorded results, but are not carried out. FILCH_OK: the replay ran; its outcome is in *report.
  *
  * After a filch_upgrade the recording is of the new type. If the step that called filch_upgrade is no longer in the
- * recording, the instance is made with method NULL and without args, because those of the upgrade are not recorded.
+ * recording, the instance is made with method NULL and without args, because the method and args of an upgrade are not
+ * recorded.
  *
  * A step that reads anything but its state, its events and its context (the clock, a global, filch_inspect) may differ.
  * A send in init returns FILCH_OK, and a spawn in init returns the pid {0, 0}.
@@ -2612,10 +2690,10 @@ FILCH_INLINE filch_data filch_lent(filch_kind kind, const void *at, size_t size)
 #define FILCH_SHAPE(data, words) ((uint64_t)((data).form << 8 | (data).kind))
 #endif
 
-/* filch_send, filch_done, filch_yield and filch_complete call these functions for values, and filch_send calls
- * filch_send_lent for lent bytes. The value, or the address and size of the bytes, is passed in registers, because a
- * payload that is passed by value is written to the stack and read back, which takes longer than the rest of the call
- * (docs/design/mailbox-fast-paths.md). */
+/* The functions with names in _value are called for values by filch_send, filch_done, filch_yield and filch_complete.
+ * filch_send calls filch_send_lent for lent bytes. The value, or the address and size of the bytes, is passed in
+ * registers, because a payload that is passed by value is written to the stack and read back, which takes longer than
+ * the rest of the call (docs/design/mailbox-fast-paths.md). */
 FILCH_API FILCH_MUST_USE filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first,
                                                     uint64_t second);
 FILCH_API FILCH_MUST_USE filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes,
@@ -2650,7 +2728,8 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
     if (words[0] <= FILCH_KIND_PTR) return filch_send_value(sched, to, words[0], words[1], words[2]);
     if (words[0] >> 8 != FILCH_FORM_LENT) return filch_send_any(sched, to, data);
 #if SIZE_MAX == UINT64_MAX
-    /* Words, not fields: with fields the compiler keeps a second copy of `data` in memory, for values too. */
+    /* Reads `data` as words: if it read the fields, the compiler would keep a second copy of `data` in memory, for
+     * values too. */
     return filch_send_lent(sched, to, words[0] & 0xff, (const void *)(uintptr_t)words[1], (size_t)words[2]);
 #else
     return filch_send_lent(sched, to, words[0] & 0xff, data.as.ref.at, data.as.ref.size);
@@ -2676,7 +2755,8 @@ FILCH_INLINE filch_err filch_complete(filch_receiver receiver, uint64_t tag, fil
     return filch_complete_value(receiver.sched, receiver.key, words[0], words[1], words[2], error);
 }
 
-/* Casts, because a filch_ctx begins with a pointer to its scheduler, and a filch_out begins with a filch_ctx. */
+/* These functions cast the pointer: a filch_ctx begins with a pointer to its scheduler, and a filch_out begins with a
+ * filch_ctx. */
 FILCH_INLINE filch_sched *filch_ctx_sched(const filch_ctx *ctx)
 {
     return ctx != NULL ? *(filch_sched *const *)(const void *)ctx : NULL;

@@ -58,14 +58,15 @@ extern "C" {
 typedef struct filch_await {
     uint32_t           line;  /* source line of the await at which the step waits; 0: at the beginning */
     filch_err          error; /* FILCH_OK, or why the yield failed or could not be made */
-    uint64_t           tag;   /* tag for the yield to be awaited: a new one each time, from 2^63 up */
-    const filch_data  *data;  /* data of the event, or NULL */
-    const filch_event *event; /* the whole event; NULL when the yield could not be made */
-    const filch_event *next;  /* next event of the batch; `left`: how many events are left in it */
-    uint16_t           left;
-    uint16_t           tidying; /* FILCH_FINALLY has been reached */
-    filch_err          reason;  /* reason of the cancel */
-    filch_out         *out;
+    uint64_t           tag;   /* tag for the yield in FILCH_AWAIT: each await has a new one, from 2^63 up */
+    const filch_data  *data;  /* data of the event of the last await; NULL: no event */
+    const filch_event *event; /* the whole event of the last await; NULL when the yield could not be made */
+    const filch_event *next;  /* first event of this step that no await has looked at; `left`: number of events from
+                                 `next` on */
+    uint16_t     left;
+    uint16_t     tidying; /* 1: FILCH_FINALLY has been reached */
+    filch_err    reason;  /* reason of the cancel; FILCH_OK: not cancelled */
+    filch_out   *out;
     filch_event *held; /* events held for later awaits, in order of arrival, from held[1] on; held[0] is the event of
                           the last await, if that event was held */
     uint32_t held_count, held_room;
@@ -77,8 +78,8 @@ typedef struct filch_await {
     switch ((at)->line) {                              \
     case 0:
 
-/* Ends the part that awaits. Reaching it ends the process with filch_done(out, filch_none()); after a cancel, with
- * the cancel's error. */
+/* Ends the part of a step that awaits. A step that reaches FILCH_END ends its process with filch_done(out,
+ * filch_none()); after a cancel, with the reason of the cancel as the error. */
 #define FILCH_END(at)                  \
     (at)->line = FILCH_AWAIT_LINE_END; \
     break;                             \
@@ -86,7 +87,8 @@ typedef struct filch_await {
         }                              \
         return filch_await_end(at)
 
-/* Makes a yield, `call`, with the tag at->tag, and continues when its completion has arrived. */
+/* Makes a yield with `call`, which must pass at->tag as the tag. The step continues here when the completion has
+ * arrived. */
 #define FILCH_AWAIT(at, call)                                                  \
     do {                                                                       \
         (at)->line = __LINE__;                                                 \
@@ -101,8 +103,8 @@ typedef struct filch_await {
         }                                                                      \
     } while (0)
 
-/* Awaits the completion of a yield made before, with a tag of your own (below 2^63); several such yields can be
- * outstanding. */
+/* Awaits the completion of the yield with the tag `the_tag`, which the step has made before. The tag is one of your
+ * own, below 2^63; several such yields can be outstanding. */
 #define FILCH_AWAIT_TAG(at, the_tag) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_TAG, the_tag, filch_wait)
 
 /* Awaits the next completion of any yield: at->event->tag says which. If no yield is outstanding, the process ends
@@ -114,9 +116,9 @@ typedef struct filch_await {
 #define FILCH_AWAIT_MESSAGE(at) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_MESSAGE, 0, filch_idle)
 #define FILCH_AWAIT_EVENT(at) FILCH_AWAIT_WHAT(at, FILCH_AWAIT_WANT_EVENT, 0, filch_idle)
 
-/* The code between FILCH_FINALLY and FILCH_END runs at the end: when the body reaches it, or as soon as the process
- * is cancelled (at->reason is then the reason, otherwise FILCH_OK). It may await; further cancels are ignored. A
- * `return` in the body skips it, so free memory in the type's close. */
+/* The code between FILCH_FINALLY and FILCH_END runs when the code before it has finished, or as soon as the process is
+ * cancelled (at->reason is then the reason, otherwise FILCH_OK). The code after FILCH_FINALLY may await; further
+ * cancels are ignored. A `return` before FILCH_FINALLY skips that code, so free memory in the type's close. */
 #define FILCH_FINALLY(at)               \
     do {                                \
         while (0) {                     \
@@ -146,14 +148,17 @@ enum { FILCH_AWAIT_WANT_TAG, FILCH_AWAIT_WANT_YIELD, FILCH_AWAIT_WANT_MESSAGE, F
 static inline void filch_await_begin(filch_await *at, const filch_event *events, size_t count, filch_out *out)
 {
     at->next = events;
-    at->left = (uint16_t)count; /* fits, because option batch_max is at most 1024 */
+    at->left = (uint16_t)count; /* `count` fits, because option batch_max is at most 1024 */
     at->out = out;
-    if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return; /* cancels come first */
-    at->next++;
-    at->left--;
+    if (count == 0 || events[0].type != FILCH_EVENT_CANCEL) return; /* cancels come first; there may be several */
+    do {
+        at->next++;
+        at->left--;
+    } while (at->left > 0 && at->next->type == FILCH_EVENT_CANCEL);
     if (at->tidying) return;
     at->reason = events[0].error != FILCH_OK ? events[0].error : FILCH_ECANCELLED;
-    at->line = FILCH_AWAIT_LINE_FINALLY; /* without a FILCH_FINALLY this leads to the `default` label of FILCH_END */
+    at->line = FILCH_AWAIT_LINE_FINALLY; /* a step without FILCH_FINALLY then jumps to the `default` label of
+                                            FILCH_END */
 }
 
 static inline filch_err filch_await_end(filch_await *at)
@@ -189,7 +194,7 @@ static inline int filch_await_got(filch_await *at, const filch_event *event)
     return 1;
 }
 
-/* Holds one event for later. Returns 0 if out of memory. */
+/* Holds one event for a later await. Returns 0 if there is no memory. */
 static inline int filch_await_hold(filch_await *at, const filch_event *event)
 {
     if (at->held_count + 1 >= at->held_room) {
@@ -207,7 +212,7 @@ static inline int filch_await_hold(filch_await *at, const filch_event *event)
     return 1;
 }
 
-/* Takes the first held event that matches `what` and `tag`. Returns 0 if there is none. */
+/* Takes the first held event that matches `what` and `tag`. Returns 0 if no held event matches. */
 static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
 {
     for (uint32_t i = 1; i <= at->held_count; i++) {
@@ -220,8 +225,8 @@ static inline int filch_await_take_held(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* Takes the awaited event from the held events, otherwise from the batch; holds the other events of the batch.
- * Returns 0 if the awaited event has not arrived. */
+/* Takes the awaited event from the held events, or otherwise from the events of this step; holds the events of this
+ * step that come before it. Returns 0 if the awaited event has not arrived. */
 static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
 {
     if (at->held_count > 0 && filch_await_take_held(at, what, tag)) return 1;
@@ -236,8 +241,8 @@ static inline int filch_await_take(filch_await *at, int what, uint64_t tag)
     return 0;
 }
 
-/* Returns the status of a step that has to wait; or FILCH_ENOMEM, if events of the batch are left because there was no
- * memory to hold them. */
+/* Returns the status of a step that has to wait; or FILCH_ENOMEM, if there was no memory to hold the other events of
+ * this step. */
 static inline filch_err filch_await_rest(filch_await *at, filch_err (*status)(filch_out *out))
 {
     return at->left == 0 ? status(at->out) : FILCH_ENOMEM;

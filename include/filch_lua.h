@@ -10,16 +10,17 @@
  *
  * Processes are isolated against loops, leaks, deep recursion and wrong messages, by mistake or on purpose: a process
  * cannot keep a worker, and can always be terminated (docs/design/lua/budgets.md). Two things are not isolated:
- * processes of one scheduler may end each other (option `without` forbids it), and an error in the Lua interpreter
- * affects the whole program. For code that you do not trust, use one operating-system process each.
+ * processes of one scheduler may end each other (option `without` with FILCH_LUA_WITHOUT_HARM forbids it), and an error
+ * in the Lua interpreter affects the whole program. For code that you do not trust, use one operating-system process
+ * each.
  */
 #ifndef FILCH_LUA_H
 #define FILCH_LUA_H
 
 #include <filch.h>
 
-/* FILCH_LUA_HIDDEN is set while libfilch_lua.a is compiled, so that a program or library that links it does not
- * export its names. */
+/* FILCH_LUA_HIDDEN is set while libfilch_lua.a is compiled, so that a program or library that links it does not export
+ * the names of filch_lua. */
 #if defined(__GNUC__) && defined(FILCH_LUA_HIDDEN)
 #define FILCH_LUA_API __attribute__((visibility("hidden")))
 #else
@@ -32,7 +33,7 @@ extern "C" {
 
 struct lua_State;
 
-typedef struct filch_lua      filch_lua;      /* what Lua processes share: compiled code, settings, a watchdog */
+typedef struct filch_lua      filch_lua;      /* shared by Lua processes: compiled code, settings, a watchdog */
 typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start processes from */
 
 /* Errors with which a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. The result that
@@ -46,7 +47,7 @@ enum {
                                               runaway_ns */
 };
 
-/* The levels of `log`. Lines below option `log_level` are not written. */
+/* The levels of the Lua library `log`. Lines with a level below option `log_level` are not written. */
 enum {
     FILCH_LUA_LOG_DEBUG = 0,
     FILCH_LUA_LOG_INFO = 1,
@@ -55,17 +56,19 @@ enum {
     FILCH_LUA_LOG_NONE = 4
 };
 
-/* Writes text that a process printed or logged, `size` bytes with the newline. Called on workers, several at once. */
+/* Writes text that a process printed or logged, `size` bytes with the newline. Called on workers; several workers may
+ * call it at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
 /* Called once for each process that has failed. `text`, lent, is the message and the traceback, or the text of the
  * error if no code of the process was running, as for FILCH_ELINK and FILCH_EOVERFLOW; `name` is the name of the
- * process's type. Called on workers, several at once. Not called for processes that were cancelled or killed. */
+ * process's type. Called on workers; several workers may call it at once. Not called for processes that were cancelled
+ * or killed. */
 typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
                                      size_t size);
 
-/* Adds functions of your own: called for each new state inside a protected call, with the global table on top of the
- * stack. See filch_lua_self and the functions after it for what they may use. */
+/* Adds functions of your own to a Lua state: called for each new state inside a protected call, with the global table
+ * on top of the stack. The added functions may call filch_lua_self and the functions that are declared after it. */
 typedef void (*filch_lua_open_fn)(struct lua_State *L, void *user);
 
 /* Rights that processes do not have by default. */
@@ -78,14 +81,14 @@ enum {
 
 /* How a step that runs too long is detected. */
 enum {
-    FILCH_LUA_WATCH_THREAD = 0, /* by a thread of the host, which sleeps while no Lua code runs */
+    FILCH_LUA_WATCH_THREAD = 0, /* by a watchdog thread, which sleeps while no Lua code runs */
     FILCH_LUA_WATCH_COUNT = 1,  /* by counting the Lua instructions, without a thread; the counting about doubles the
                                    time that Lua code takes */
     FILCH_LUA_WATCH_NONE = 2 /* not at all: other processes run only when the process calls a function of Filch, and a
                                 job of work.run is never stopped */
 };
 
-/* Options of a host for Lua processes. Zero means the default that is given here. */
+/* Options of a filch_lua. A field of 0 means the default that its comment gives. */
 typedef struct filch_lua_options {
     size_t size;         /* sizeof(filch_lua_options); a shorter, older struct works too */
     size_t memory_max;   /* bytes that one process may hold; 0: 16 MiB. The limit also bounds work that cannot be
@@ -100,11 +103,13 @@ typedef struct filch_lua_options {
     uint32_t    rights;  /* FILCH_LUA_MAY_* bits */
     const char *path;    /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
                             copied; NULL: "./?.lua" */
-    filch_lua_write_fn   print; /* NULL: standard output; a process waits until its line is accepted there */
+    /* NULL: standard output. A process waits until standard output has accepted its line. Where Lua cannot yield, the
+     * process does not wait, and a line for which the output buffer has no space is dropped and counted */
+    filch_lua_write_fn   print;
     void                *print_user;
     filch_lua_write_fn   log; /* NULL: standard error; a line that is not accepted there is dropped and counted */
     void                *log_user;
-    filch_lua_failure_fn on_failure; /* NULL: a failure is reported to on_exit of filch_lua_spawn alone */
+    filch_lua_failure_fn on_failure; /* NULL: a failure is reported only to the on_exit given to filch_lua_spawn */
     void                *on_failure_user;
     filch_lua_open_fn    open; /* NULL: no functions of your own */
     void                *open_user;
@@ -115,20 +120,26 @@ typedef struct filch_lua_options {
                                    `path`; copied; NULL: none */
     size_t code_max;            /* most bytes of a code file that a process names, and of a text for `load`; 0:
                                    256 KiB */
-    uint32_t log_level;         /* the lowest FILCH_LUA_LOG_* that `log` writes; 0: all */
-    size_t memory_total; /* bytes that all processes may hold together, including blobs and messages of 16 KiB and more;
-                            0: no limit. Smaller messages count against filch_options.memory_max */
-    const char *without; /* functions that are removed from processes, as "process.terminate
-                            process.register"; NULL: none */
+    uint32_t log_level;         /* the lowest FILCH_LUA_LOG_* level that `log` writes; 0: all levels */
+    size_t memory_total; /* bytes that all processes may hold together, including code, blobs and messages of 16 KiB and
+                            more; 0: no limit. Smaller messages count against filch_options.memory_max */
+    /* functions that are removed from processes, separated by spaces; NULL: none. With FILCH_LUA_WITHOUT_HARM no
+     * process can end a process that it has not started, or take a name. Without process.register the option `name` of
+     * process.spawn and of supervisors is refused too. */
+    const char *without;
 } filch_lua_options;
+/* For option `without`: every function by which a process can end another process or take a name. */
+#define FILCH_LUA_WITHOUT_HARM                                                                           \
+    "process.terminate process.cancel process.link process.register process.unregister supervisor.stop " \
+    "supervisor.stop_child supervisor.start_child"
 #define FILCH_LUA_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_options)
 
-/* Sets up a host for Lua processes. It may serve any number of schedulers. `options` NULL means all defaults.
+/* Creates a filch_lua, which Lua processes of any number of schedulers may share. `options` NULL means all defaults.
  *
- * It starts one thread, which sleeps while no Lua code runs, if `watch` is FILCH_LUA_WATCH_THREAD. It installs no
- * signal handler unless option `signal` is set: then it installs a handler for that signal, once for the whole program,
- * and restores the previous handler when the last host is freed; use this option if your own functions cannot call
- * filch_lua_settle where it is needed.
+ * If `watch` is FILCH_LUA_WATCH_THREAD, the filch_lua has a watchdog thread, which sleeps while no Lua code runs. No
+ * signal handler is installed unless option `signal` is set: then one handler for that signal is installed for the
+ * whole program, and the previous handler is restored when the last filch_lua is freed. Use this option if your own
+ * functions cannot call filch_lua_settle where it is needed.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
@@ -137,7 +148,7 @@ typedef struct filch_lua_options {
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);
 
-/* Frees the host. The schedulers that its processes ran on must have been stopped: they refer to it.
+/* Frees `lua`. The schedulers on which its processes ran must have been stopped, because they refer to `lua`.
  *
  * Thread:  any, once.                                           Blocks:  until its thread has ended.
  * Owns:    takes `lua` unless it returns an error.
@@ -156,12 +167,12 @@ FILCH_LUA_API filch_err filch_lua_log(filch_lua *lua, const char *text, size_t s
 
 /* Waits until standard output and standard error have accepted all that `print` and `log` wrote, at most for
  * `timeout_ns`. Call it at the end of a program. *dropped (may be NULL) is the number of lines lost since
- * filch_lua_create: log lines while the reader was too slow, prints by code that could not yield, and lines that the
- * system refused.
+ * filch_lua_create: log lines while the reader was too slow, printed lines for which the output buffer had no space
+ * while Lua could not yield, and lines that the system refused.
  *
  * Thread:  any.                                                 Blocks:  for `timeout_ns` at the most.
  * Owns:    nothing.
- * Errors:  FILCH_EINVAL      FILCH_EDEADLINE  something is left
+ * Errors:  FILCH_EINVAL      FILCH_EDEADLINE  some text has not been accepted
  */
 FILCH_LUA_API filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped);
 
@@ -171,6 +182,7 @@ FILCH_LUA_API filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uin
  * Thread:  any.                                                 Blocks:  load_file while it reads.
  * Owns:    lends; gives *out; return it with filch_lua_code_drop.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_LUA_ESYNTAX   FILCH_LUA_EFILE
+ *          FILCH_LUA_EMEMORY  the code does not fit into `memory_total`
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const char *name,
                                                       filch_lua_code **out, char *text, size_t text_size);
@@ -185,32 +197,33 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_load_file(filch_lua *lua, const
  */
 FILCH_LUA_API void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code);
 
-/* Called by filch_lua_reload for each file that has changed. FILCH_OK: `told` is the number of processes that were
- * notified of the new code. Otherwise `text` says why the file was not used. All pointers are lent. */
-typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t told);
+/* Called by filch_lua_reload for each file that has changed. If `error` is FILCH_OK, `notified` is the number of
+ * processes that were notified of the new code. Otherwise `text` says why the new file is not used. All pointers are
+ * lent. */
+typedef void (*filch_lua_reload_fn)(void *user, const char *path, filch_err error, const char *text, uint64_t notified);
 
-/* Checks the files from which processes were started by name, or that they have required; each file is read once. A
- * file that has changed is compiled. If it does not compile, nothing changes. Otherwise new processes and restarted
- * children run the new code. A process that called process.upgradable is notified, and continues with the new code
- * later: when its main task calls process.receive without a pattern, and the process has read the messages that were
- * sent before the reload, or the step that received the notification has ended (docs/design/lua/upgrade.md). A file
- * that is missing or empty is ignored. `tell` may be NULL. A scheduler that runs processes of `lua` must not be
- * destroyed during the call.
+/* Checks the files from which processes were started by name, and the files that processes have loaded with `require`;
+ * each file is read once. A file that has changed is compiled. If it does not compile, nothing changes. Otherwise new
+ * processes and restarted children run the new code. A process that called process.upgradable is notified. It notices
+ * the reload when it has read the messages that were sent before the reload, or when the step that received the
+ * notification ends. After that, it continues with the new code when its main task calls process.receive without a
+ * pattern (docs/design/lua/upgrade.md). A file that is missing or empty is ignored. `report` may be NULL. A scheduler
+ * that runs processes of `lua` must not be destroyed during the call.
  *
  * Thread:  any, also inside a function that Lua calls.          Blocks:  while it reads.
  * Owns:    lends.
  * Errors:  FILCH_EINVAL  lua is NULL
  */
-FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user);
+FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn report, void *user);
 
 typedef struct filch_lua_spawn_options {
     size_t      size;   /* sizeof(filch_lua_spawn_options); a shorter, older struct works too */
     const char *method; /* The chunk runs first and returns a table; then the function with this name in the table is
                            called. NULL: only the chunk runs */
-    const filch_data *args; /* arguments of the chunk, and again of the method; lent */
+    const filch_data *args; /* arguments of the chunk, and also of the method; lent */
     size_t            arg_count;
-    size_t            memory_max; /* memory limit of the process; 0: that of the host */
-    /* mailbox, on_exit, values; its `method` and `args` must be empty; NULL: defaults */
+    size_t            memory_max; /* memory limit of the process in bytes; 0: as in filch_lua_options */
+    /* options for mailbox, on_exit, values; spawn->method and spawn->args must be empty; NULL: defaults */
     const filch_spawn_options *spawn;
 } filch_lua_spawn_options;
 #define FILCH_LUA_SPAWN_OPTIONS_INIT FILCH_SIZED_INIT(filch_lua_spawn_options)
@@ -219,14 +232,15 @@ typedef struct filch_lua_spawn_options {
  * result.
  *
  * Thread:  any, also inside steps.                              Blocks:  never.
- * Owns:    lends everything; the process holds `code` itself.
- * Errors:  FILCH_EINVAL   FILCH_LUA_EMEMORY  the limit is too small to begin   and those of filch_spawn
+ * Owns:    lends everything; the process holds a reference of its own to `code`.
+ * Errors:  FILCH_EINVAL   FILCH_LUA_EMEMORY  the memory limit is too small to start the process
+ *          and those of filch_spawn
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                                                        const filch_lua_spawn_options *options, filch_pid *pid);
 
 /* Runs `code` as the first process of a simulation, with the seeds sim->seed, sim->seed + 1, ... until a run ends with
- * a violation, at most `count` of them: filch_sim_sweep for Lua programs. A run fails when its first process fails or
+ * a violation, at most `count` runs: filch_sim_sweep for Lua programs. A run fails when its first process fails or
  * never ends, or when the program calls sim.fail. math.random, the order of pairs over string keys and all clocks
  * follow the seed. `options` and `sim` may be NULL; options->spawn and sim->check must be NULL.
  *
@@ -261,9 +275,9 @@ FILCH_LUA_API size_t filch_lua_describe(void *user, const void *bytes, size_t si
 FILCH_LUA_API filch_pid    filch_lua_self(struct lua_State *L);
 FILCH_LUA_API filch_sched *filch_lua_sched(struct lua_State *L);
 
-/* Call this function before lua_pcallk with a continuation; lua_pcall and lua_callk do not need it. Another thread may
- * be about to set a hook in this state, and would overwrite data that lua_pcallk stores; this call waits until the hook
- * is set.
+/* Call this function before lua_pcallk with a continuation; lua_pcall and lua_callk do not need it. The watchdog thread
+ * may be about to set a hook in this state, and would overwrite data that lua_pcallk stores; filch_lua_settle waits
+ * until the hook is set.
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  for microseconds, seldom.
  * Owns:    nothing.
@@ -283,7 +297,7 @@ FILCH_LUA_API void filch_lua_push(struct lua_State *L, const filch_data *data);
  *
  * Thread:  inside a function that Lua calls.                    Blocks:  never.
  * Owns:    gives *out one reference; return it with filch_drop.
- * Errors:  FILCH_EINVAL  it cannot be sent: `text` (may be NULL) says which part and why   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  the value cannot be sent: `text` (may be NULL) says which part of it, and why   FILCH_ENOMEM
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_pack(struct lua_State *L, int index, filch_data *out, char *text,
                                                       size_t text_size);

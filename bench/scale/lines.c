@@ -207,8 +207,9 @@ static scale_ps latency(const scale_lines *lines, const line *l, scale_core *cor
     return far ? lines->machine.far : lines->machine.near;
 }
 
-/* Charges a load miss that begins at `start` and lasts `lasts`. If the last load miss was close, the core pays only 1 /
- * overlap of the time, because an out-of-order core overlaps misses. */
+/* Charges a load miss that begins at `start` and takes the time `lasts`. If at most machine.window accesses lie between
+ * this miss and the core's last load miss, the core pays only 1 / overlap of the time, because an out-of-order core
+ * overlaps misses. */
 static void load_line(const scale_lines *lines, scale_core *core, line *l, scale_ps start, scale_ps lasts)
 {
     bool close = core->counts.accesses - core->last_miss <= lines->machine.window;
@@ -244,8 +245,8 @@ static scale_ps transfer(scale_lines *lines, scale_core *core, line *l, scale_ac
     return core->now - before;
 }
 
-/* Waits until the transfers for earlier stores of this core have ended. Returns the time waited. */
-static scale_ps drain_stores(scale_core *core)
+/* Advances the core's clock until the transfers for its earlier stores have ended. Returns by how much. */
+static scale_ps wait_for_stores(scale_core *core)
 {
     if (core->stores_done <= core->now) return 0;
     scale_ps waited = core->stores_done - core->now;
@@ -266,7 +267,8 @@ static inline page *page_of(scale_lines *lines, scale_core *core, uintptr_t at)
     return add_page(lines, at >> PAGE_SHIFT);
 }
 
-/* The first access to a line: the system has just written zeros to its page, so the line is in the L2 of this core. */
+/* Models the first access to a cache line: the system has just written zeros to its page, so the line is in the L2
+ * cache of this core. */
 static void touch_first(scale_lines *lines, scale_core *core, line *l, uint32_t number)
 {
     lines->sockets[core->index] = core->socket;
@@ -281,7 +283,7 @@ scale_ps scale_lines_access(scale_lines *lines, scale_core *core, uintptr_t at, 
     core->now += lines->machine.hit;
     if (access == SCALE_RMW) {
         core->counts.rmws++;
-        waited = drain_stores(core);
+        waited = wait_for_stores(core);
         core->now += lines->machine.rmw;
     }
     page    *p = page_of(lines, core, at);

@@ -2,7 +2,6 @@
 #include "base/mem.h"
 
 #include <stdalign.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +9,7 @@
 
 #include "base/assert.h"
 
-static void *plain(void *user, void *old, size_t old_size, size_t size)
+static void *default_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;
     (void)old_size;
@@ -23,21 +22,37 @@ static void *plain(void *user, void *old, size_t old_size, size_t size)
 
 void fli_mem_init(fli_mem *mem, filch_alloc_fn alloc, void *user)
 {
-    *mem = (fli_mem){ .alloc = alloc != NULL ? alloc : plain, .user = user };
+    *mem = (fli_mem){ .alloc = alloc != NULL ? alloc : default_alloc, .user = user };
+}
+
+/* Allocates a block of `size` bytes, or resizes the block *at of *held bytes. FILCH_EINVAL: the block is misaligned. */
+static filch_err probe_block(const fli_mem *mem, void **at, size_t *held, size_t size)
+{
+    void *block = fli_resize(mem, *at, *held, size);
+    if (block == NULL) return FILCH_ENOMEM;
+    *at = block;
+    *held = size;
+    if ((uintptr_t)block % alignof(max_align_t) == 0) return FILCH_OK;
+    return filch_invalid("options.alloc returned memory that is not aligned for every type");
 }
 
 filch_err fli_mem_probe(const fli_mem *mem)
 {
-    static const size_t sizes[] = { 16, 40, 200, 4096 };
-    if (mem->alloc == plain) return FILCH_OK;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        void *at = fli_alloc(mem, sizes[i]);
-        if (at == NULL) return FILCH_ENOMEM;
-        bool sound = (uintptr_t)at % alignof(max_align_t) == 0;
-        fli_free(mem, at, sizes[i]);
-        if (!sound) return filch_invalid("options.alloc returned memory that is not aligned for every type");
-    }
-    return FILCH_OK;
+    /* All blocks are held until the end; otherwise an arena that takes its newest block back would return the same
+     * address each time. An arena that rounds sizes to 8 bytes misaligns the block after one of 16 or of 24 bytes,
+     * whatever it puts in front of a block. One with a list per size misaligns the second block of 24 bytes. No block
+     * is smaller than 16 bytes, because some allocators align such blocks only to their size. */
+    static const size_t sizes[] = { 16, 24, 24, 40, 200, 4096 };
+    static const size_t resized[] = { 24, 48, 56 }; /* new sizes of the first blocks */
+    enum { BLOCKS = sizeof sizes / sizeof sizes[0], RESIZED = sizeof resized / sizeof resized[0] };
+    void     *at[BLOCKS] = { NULL };
+    size_t    held[BLOCKS] = { 0 };
+    filch_err err = FILCH_OK;
+    if (mem->alloc == default_alloc) return FILCH_OK;
+    for (size_t i = 0; i < BLOCKS && err == FILCH_OK; i++) err = probe_block(mem, &at[i], &held[i], sizes[i]);
+    for (size_t i = 0; i < RESIZED && err == FILCH_OK; i++) err = probe_block(mem, &at[i], &held[i], resized[i]);
+    for (size_t i = BLOCKS; i-- > 0;) fli_free(mem, at[i], held[i]);
+    return err;
 }
 
 void *fli_alloc(const fli_mem *mem, size_t size)

@@ -7,8 +7,9 @@
 #include "support/until.h"
 
 typedef struct lent_arg {
-    gate                 g;
-    FLI_ATOMIC(uint32_t) asked, used_after; /* number of calls of `ask`; number of calls that found the argument gone */
+    gate g;
+    /* number of calls of `ask`; number of calls during which the thread that lent the argument had returned */
+    FLI_ATOMIC(uint32_t) asked, used_after;
     FLI_ATOMIC(bool)     gone;
 } lent_arg;
 
@@ -84,7 +85,7 @@ TEST(a_running_ask_delays_the_return_of_the_thread_that_lent_its_argument)
         bool     inside = gate_is_waiting(&p.g);
         uint64_t late_ns = fli_clock_ns() + FILCH_MILLISECONDS(5);
         while (inside && fli_clock_ns() < late_ns)
-            fli_thread_yield(); /* waits until the thread's deadline has
+            yield_slice(); /* waits until the thread's deadline has
                                    passed */
         gate_open(&p.g);
         fli_thread_join(&thread);

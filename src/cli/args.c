@@ -42,7 +42,7 @@ static int take_option(cli_args *args, const char *word)
         args->option = option;
         args->value = word[size] == '=' ? word + size + 1 : NULL;
         if (option->value == NULL && args->value != NULL) {
-            cli_error("%s: %s takes no value", args->command->name, option->name);
+            cli_error("%s: %s takes no value, and got '%s'", args->command->name, option->name, args->value);
             return CLI_BAD;
         }
         if (option->value != NULL && args->value == NULL) {
@@ -108,7 +108,8 @@ bool cli_value_size(const cli_args *args, size_t *out)
     unsigned           shift = unit != NULL ? (unsigned)(unit - units + 1) * 10 : 0;
     if (unit != NULL) end++;
     if (unit != NULL && *end == 'B') end++;
-    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift)) return cli_value_wrong(args, "a size as 64K, 8M or 1G");
+    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift))
+        return cli_value_wrong(args, "a size such as 64K, 8M or 1G");
     *out = (size_t)number << shift;
     return true;
 }
@@ -120,7 +121,7 @@ bool cli_value_time(const cli_args *args, uint64_t *out_ns)
     double unit = strcmp(end, "ms") == 0 ? 1e6 : *end == '\0' || strcmp(end, "s") == 0 ? 1e9 : 0;
     bool   begins = (args->value[0] >= '0' && args->value[0] <= '9') || args->value[0] == '.';
     if (!begins || unit == 0 || !isfinite(number) || number * unit > 1e15) {
-        return cli_value_wrong(args, "a time as 5, 0.5, 2s or 200ms");
+        return cli_value_wrong(args, "a time such as 5, 0.5, 2s or 200ms");
     }
     *out_ns = (uint64_t)llround(number * unit);
     return true;

@@ -99,14 +99,15 @@ static int run_once(const settings *set, const mark *m, uint64_t count, double *
     cli_program_close(&p, p.signal != 0);
     if (p.signal != 0) return CLI_BY_SIGNAL + p.signal;
     if (result == CLI_OK && took < 0) {
-        cli_error("bench: %s did not end", m->name);
+        cli_error("bench: the mark %s ended without a result: it failed, or waits for ever", m->name);
+        cli_hint("with a smaller --count it needs less memory");
         result = CLI_FAILED;
     }
     *value = (m->memory ? (double)(after > before ? after - before : 0) : took) / (double)count;
     return result;
 }
 
-/* ---- all runs of a mark ---- */
+/* ---- all runs of one measurement ---- */
 
 static int smaller_first(const void *a, const void *b)
 {

@@ -115,7 +115,7 @@ int cli_help(const cli_command *self, int argc, char **argv)
     for (int what; (what = cli_next(&args)) != CLI_END;) {
         if (what == CLI_BAD) return CLI_USAGE;
         if (what == CLI_OPERAND && command != NULL) {
-            cli_error("help: takes one command only");
+            cli_error("help: takes one command, and got also '%s'", args.value);
             return CLI_USAGE;
         }
         if (what == CLI_OPERAND) {

@@ -33,11 +33,11 @@ const cli_command cli_commands[] = {
       "completion can arrive. All words after FILE are arguments of the program, also those that\n"
       "look like options.\n"
       "SIGINT (ctrl-C) and SIGTERM stop the program gracefully. It accepts no more connections.\n"
-      "Each process gets the messages that wait in its mailbox (the mailbox is drained), then the\n"
-      "process is cancelled; files, sockets and timers work meanwhile. Processes that have not\n"
-      "ended after --stop-after are ended by force. A report lists them, and counts unread\n"
-      "messages and incomplete writes. With --stop-after 0 the program does not wait for its\n"
-      "processes. A second signal ends the program at once.\n"
+      "Each process gets the messages that wait in its mailbox, then it is cancelled; files,\n"
+      "sockets and timers work meanwhile. Processes that have not ended after --stop-after are\n"
+      "ended by force. A report lists them, and counts unread messages and incomplete writes.\n"
+      "With --stop-after 0 the program does not wait for its processes. A second signal ends the\n"
+      "program at once.\n"
       "With --watch, a file that processes use is compiled again when it changes: new processes\n"
       "run the new code, and processes that called process.upgradable switch to it. A file that\n"
       "does not compile is reported and changes nothing. The program then ends with its last\n"
@@ -51,9 +51,11 @@ const cli_command cli_commands[] = {
       "process fails, or waits although no message, timer or completion can arrive. A failure\n"
       "shows the error, the output, the messages between processes, and the command that runs it\n"
       "again. In FOLDER: every file named ..._test.lua.\n"
-      "A worker that stalls (--stall) is not chosen for 10 to 510 turns, like a thread that the\n"
+      "A worker that stalls (--stall) is not chosen for 10 to 509 turns, like a thread that the\n"
       "system does not run: other workers steal what it has queued. Four times as many waits for\n"
-      "the next timer take too long, so that timers with different due times are due together.\n",
+      "the next timer take too long, so that timers with different due times are due together.\n"
+      "A timer that is late (--late-timer) is held back until after the next other timer, however\n"
+      "far away that is: of two sleeps, the longer one may end first. No sleep ends early.\n",
       cli_test_options, false, cli_test },
     { "repl", "", "evaluate Lua line by line",
       "Reads lines, runs them in one process, and prints their values. A line that is not\n"

@@ -1,12 +1,14 @@
 /* message.c - see message.h. */
 #include "cli/message.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/escape.h"
+#include "port/clock.h"
+#include "port/output.h"
 
 const char *cli_ink_on(FILE *file, cli_ink ink)
 {
@@ -16,18 +18,39 @@ const char *cli_ink_on(FILE *file, cli_ink ink)
     return codes[ink];
 }
 
-/* WAIT_MS: how long to wait if a pipe is full. CHUNK: number of bytes that can be written without blocking after poll()
- * reports that the descriptor is writable. */
-enum { WAIT_MS = 100, CHUNK = 4096 };
+/* How long to wait if a pipe is full. */
+#define WAIT_NS FILCH_MILLISECONDS(100)
 
-static void write_some(const char *text, size_t size)
+/* Standard output and standard error. Used by the main thread only. */
+static struct {
+    fli_output out, err;
+    bool       opened, ready; /* opened: open_streams() was called; ready: it succeeded */
+} streams;
+
+static void open_streams(void)
 {
-    struct pollfd ask = { .fd = STDERR_FILENO, .events = POLLOUT };
-    while (size > 0 && poll(&ask, 1, WAIT_MS) > 0) {
-        ssize_t n = write(STDERR_FILENO, text, size < CHUNK ? size : CHUNK);
-        if (n < 0 && errno != EINTR && errno != EAGAIN) return;
-        if (n > 0) text += n, size -= (size_t)n;
-    }
+    streams.opened = true;
+    if (fli_output_init(&streams.out, STDOUT_FILENO) != FILCH_OK) return;
+    streams.ready = fli_output_init(&streams.err, STDERR_FILENO) == FILCH_OK;
+}
+
+/* Writes the text, or drops it if the pipe is still full after WAIT_NS. After a dropped text the next one does not
+ * wait, so that a long report is not slower than a short one. */
+static void write_some(fli_output *to, const char *text, size_t size)
+{
+    uint64_t now = fli_clock_ns();
+    if (!fli_output_write_by(to, text, size, fli_output_dropped(to) > 0 ? now : now + WAIT_NS)) fli_output_drop(to);
+}
+
+static void write_text(bool to_err, const char *text)
+{
+    if (!streams.opened) open_streams();
+    if (streams.ready) write_some(to_err ? &streams.err : &streams.out, text, strlen(text));
+}
+
+void cli_show(const char *text)
+{
+    write_text(false, text);
 }
 
 void cli_say(const char *format, ...)
@@ -37,7 +60,7 @@ void cli_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    write_some(text, strlen(text)); /* strlen, because vsnprintf has cut a longer text */
+    write_text(true, text);
 }
 
 void cli_error(const char *format, ...)
@@ -47,7 +70,9 @@ void cli_error(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    cli_say("%sfilch:%s %s\n", cli_ink_on(stderr, CLI_RED), cli_ink_on(stderr, CLI_PLAIN), text);
+    char escaped[8192];
+    (void)fli_escape(escaped, sizeof escaped, text, strlen(text));
+    cli_say("%sfilch:%s %s\n", cli_ink_on(stderr, CLI_RED), cli_ink_on(stderr, CLI_PLAIN), escaped);
 }
 
 void cli_hint(const char *format, ...)
@@ -57,7 +82,9 @@ void cli_hint(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    cli_say("%shint: %s%s\n", cli_ink_on(stderr, CLI_FAINT), text, cli_ink_on(stderr, CLI_PLAIN));
+    char escaped[1024];
+    (void)fli_escape(escaped, sizeof escaped, text, strlen(text));
+    cli_say("%shint: %s%s\n", cli_ink_on(stderr, CLI_FAINT), escaped, cli_ink_on(stderr, CLI_PLAIN));
 }
 
 const char *cli_pid_text(filch_pid pid, char *text, size_t size)

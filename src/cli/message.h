@@ -16,13 +16,19 @@ typedef enum cli_ink { CLI_PLAIN, CLI_RED, CLI_GREEN, CLI_FAINT, CLI_BOLD } cli_
  * if `file` is no terminal with colours or if NO_COLOR is set. */
 const char *cli_ink_on(FILE *file, cli_ink ink);
 
-/* Prints text on standard error. If a pipe is full, waits at most WAIT_MS and then drops the rest of the text, so that
- * a process that does not read the pipe cannot keep the program alive. */
+/* Prints text on standard error. If standard error is a full pipe, waits at most 0.1 s and then drops the text, so that
+ * a program that does not read its end of the pipe cannot keep this program alive. Everything that is printed after a
+ * signal, or while processes run, is printed with these functions. Only the main thread calls them; workers use
+ * filch_lua_log. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Prints a line "filch: ..." on standard error. */
+/* Prints a line "filch: ..." on standard error. Control characters are escaped: file names and error texts are not
+ * chosen by this program, and must not look like further lines. */
 void cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Prints a line "hint: ..." that tells the user what to do. */
+/* Prints a line "hint: ..." that tells the user what to do. Control characters are escaped. */
 void cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Prints text on standard output, like cli_say(). */
+void cli_show(const char *text);
 
 /* Writes the pid into `text` in the form that Lua prints. */
 const char *cli_pid_text(filch_pid pid, char *text, size_t size);

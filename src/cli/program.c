@@ -26,7 +26,8 @@ static volatile sig_atomic_t wake_fd = -1; /* descriptor that the signal handler
 void cli_program_wake(int descriptor, char what)
 {
     int kept = errno;
-    /* If the pipe is full, the write fails. That is harmless: the bytes in the pipe wake the main thread. */
+    /* If the pipe is full, the write fails. This is harmless: the bytes that are already in the pipe wake the main
+     * thread. */
     while (write(descriptor, &what, 1) < 0 && errno == EINTR) {}
     errno = kept;
 }
@@ -47,7 +48,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
 
 /* Prints a hint with the option that allows the library which an error is about. A library that is not allowed is nil
  * in Lua, and Lua's error text does not name the option. */
-static void hint_at_rights(uint32_t rights, const char *text, size_t size)
+static void hint_at_rights(const cli_program *p, const char *text, size_t size)
 {
     static const struct {
         const char *words, *option;
@@ -61,8 +62,11 @@ static void hint_at_rights(uint32_t rights, const char *text, size_t size)
     char        line[512];
     snprintf(line, sizeof line, "%.*s", (int)(end != NULL ? (size_t)(end - text) : size), text);
     for (size_t i = 0; i < sizeof missing / sizeof missing[0]; i++) {
-        if ((rights & missing[i].right) != 0 || strstr(line, missing[i].words) == NULL) continue;
-        cli_hint("`filch run %s` allows it", missing[i].option);
+        if ((p->lua_options.rights & missing[i].right) != 0 || strstr(line, missing[i].words) == NULL) continue;
+        int length = snprintf(line, sizeof line, "%shint: `filch run %s` allows it%s\n", cli_ink_on(stderr, CLI_FAINT),
+                              missing[i].option, cli_ink_on(stderr, CLI_PLAIN));
+        (void)filch_lua_log(p->lua, line, (size_t)length);
+        return;
     }
 }
 
@@ -70,15 +74,17 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
 {
     char               pid_text[64];
     const cli_program *p = user;
-    if (error == FILCH_ELINK) return; /* the failure of the linked process has been reported */
+    /* this process ended because a linked process failed; that failure has been reported already */
+    if (error == FILCH_ELINK) return;
     char line[8192];
     int  length =
         snprintf(line, sizeof line - 1, "%sfilch:%s %s %s failed: %.*s", cli_ink_on(stderr, CLI_RED),
                  cli_ink_on(stderr, CLI_PLAIN), name, cli_pid_text(pid, pid_text, sizeof pid_text), (int)size, text);
     size_t end = (size_t)length < sizeof line - 1 ? (size_t)length : sizeof line - 2;
     line[end] = '\n';
-    (void)filch_lua_log(p->lua, line, end + 1); /* called on a worker; filch_lua_log does not block */
-    hint_at_rights(p->lua_options.rights, text, size);
+    /* this function and hint_at_rights() run on a worker and must not block; filch_lua_log does not block */
+    (void)filch_lua_log(p->lua, line, end + 1);
+    hint_at_rights(p, text, size);
 }
 
 static bool open_wake_pipe(cli_program *p)
@@ -91,7 +97,7 @@ static bool open_wake_pipe(cli_program *p)
     return true;
 }
 
-void cli_program_hear(void)
+void cli_program_catch_signals(void)
 {
     struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART | (int)SA_RESETHAND };
     sigemptyset(&action.sa_mask);
@@ -120,7 +126,7 @@ int cli_program_open(cli_program *p)
     filch_err err = open_wake_pipe(p) ? FILCH_OK : FILCH_ESYS;
     if (err != FILCH_OK) goto no_wake_pipe;
     wake_fd = p->wake_pipe[1];
-    cli_program_hear();
+    cli_program_catch_signals();
     err = filch_lua_create(&p->lua, &p->lua_options);
     if (err != FILCH_OK) goto no_lua;
     err = filch_sched_create(&p->sched, &options);
@@ -132,10 +138,11 @@ no_lua:
     close(p->wake_pipe[0]), close(p->wake_pipe[1]);
 no_wake_pipe:
     if (limited && err == FILCH_ENOMEM) {
-        cli_error("cannot start: %s, or --max-memory is too small", filch_err_text(err));
+        cli_error("cannot start the runtime: %s, or --max-memory is too small", filch_err_text(err));
         return CLI_NOT_STARTED;
     }
-    cli_error("cannot start: %s", filch_err_text(err));
+    cli_error("cannot start the runtime: %s", filch_err_text(err));
+    cli_hint("it needs memory, threads and a pipe; `ulimit -a` shows the limits");
     return CLI_REFUSED;
 }
 
@@ -152,7 +159,7 @@ int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *ar
     p->first_started = err == FILCH_OK;
     if (p->first_started) return CLI_OK;
     cli_error("the first process cannot be started: %s",
-              err == FILCH_LUA_EMEMORY ? "--memory is too small for it" : filch_err_text(err));
+              err == FILCH_LUA_EMEMORY ? "--memory is too small for it: give it more" : filch_err_text(err));
     return CLI_NOT_STARTED;
 }
 
@@ -183,14 +190,15 @@ void cli_program_wait(cli_program *p)
     for (int pause_ms = 1, passed_ms = 0; p->signal == 0; passed_ms += pause_ms) {
         filch_stats stats = FILCH_STATS_INIT;
         (void)!filch_sched_stats(p->sched, &stats); /* cannot fail: the scheduler exists */
-        /* With --watch a file may change at any time, so the program does not end here. */
+        /* With --watch (p->look is set) the program is never quiet: a file may change at any time and give a process
+         * new work. */
         bool quiet = p->look == NULL && cli_program_is_quiet(&stats) && stats.steps == steps;
         bool over = stats.alive == 0 || quiet;
         steps = stats.steps;
         pause_ms = passed_ms / 8 < 1 ? 1 : passed_ms / 8 < PAUSE_MAX_MS ? passed_ms / 8 : PAUSE_MAX_MS;
         cli_program_listen(p, over ? 0 : pause_ms);
-        /* A process does not count as alive while its on_exit runs. So the byte for the end of the first process may
-         * still be missing in the pipe. */
+        /* A process does not count as alive while its on_exit runs. So `alive` can be 0 although first_ended() has not
+         * yet written the byte for the end of the first process; the loop waits for this byte. */
         while (p->first_started && stats.alive == 0 && !p->first_over && p->signal == 0) cli_program_listen(p, -1);
         if (over) return;
         if (p->look != NULL) p->look(p);
@@ -234,20 +242,59 @@ static void reset_signals(void)
     (void)signal(SIGTERM, SIG_DFL);
 }
 
+/* Returns what a job of the work pool does, from the command that started it. */
+static const char *job_of(uint32_t command)
+{
+    static const struct {
+        uint32_t    command;
+        const char *text;
+    } jobs[] = { { FILCH_CMD_WORK, "work" },     { FILCH_CMD_RESOLVE, "resolve" },
+                 { FILCH_CMD_READ, "read" },     { FILCH_CMD_WRITE, "write" },
+                 { FILCH_CMD_CLOSE, "close" },   { FILCH_CMD_SEEK, "seek" },
+                 { FILCH_CMD_OPEN, "open" },     { FILCH_CMD_SYNC, "sync" },
+                 { FILCH_CMD_STAT, "stat" },     { FILCH_CMD_TRUNCATE, "truncate" },
+                 { FILCH_CMD_RENAME, "rename" }, { FILCH_CMD_REMOVE, "remove" },
+                 { FILCH_CMD_MKDIR, "mkdir" },   { FILCH_CMD_RMDIR, "rmdir" },
+                 { FILCH_CMD_LIST, "list" },     { FILCH_CMD_RUN, "run" } };
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        if (jobs[i].command == command) return jobs[i].text;
+    }
+    return NULL;
+}
+
+/* Prints which process began each job that has not returned, and what the job does. */
+static void print_jobs(const filch_report *report)
+{
+    size_t shown = report->running_count < STRAGGLERS_MAX ? report->running_count : STRAGGLERS_MAX;
+    for (size_t i = 0; i < shown; i++) {
+        const filch_running_job *job = &report->running[i];
+        const char              *what = job_of(job->command);
+        char                     pid_text[64], number[32];
+        snprintf(number, sizeof number, "command %u", job->command);
+        if (job->pid.serial == 0) snprintf(pid_text, sizeof pid_text, "of the runtime");
+        else cli_pid_text(job->pid, pid_text, sizeof pid_text);
+        cli_say("        %s%s%s: %s\n", pid_text, job->pid.serial != 0 ? " " : "",
+                job->pid.serial != 0 ? job->name : "", what != NULL ? what : number);
+    }
+    if (report->jobs > shown) cli_say("        and %llu more\n", (unsigned long long)(report->jobs - shown));
+}
+
 /* Prints how many messages, writes and jobs were lost, if any. */
 static void print_losses(const filch_report *report)
 {
     if (report->unread > 0) {
-        fprintf(stderr, "    %llu message%s not read\n", (unsigned long long)report->unread,
+        cli_say("    %llu message%s not read\n", (unsigned long long)report->unread,
                 report->unread == 1 ? " was" : "s were");
     }
     if (report->writes > 0) {
-        fprintf(stderr, "    %llu write%s cut, %llu bytes short\n", (unsigned long long)report->writes,
+        cli_say("    %llu write%s cut: %llu bytes were not written\n", (unsigned long long)report->writes,
                 report->writes == 1 ? " was" : "s were", (unsigned long long)report->bytes);
     }
-    if (report->jobs > 0)
-        fprintf(stderr, "    %llu job%s not finished on the work pool\n", (unsigned long long)report->jobs,
+    if (report->jobs > 0) {
+        cli_say("    %llu job%s not finished on the work pool:\n", (unsigned long long)report->jobs,
                 report->jobs == 1 ? " was" : "s were");
+        print_jobs(report);
+    }
 }
 
 void cli_program_close(cli_program *p, bool report)
@@ -255,7 +302,7 @@ void cli_program_close(cli_program *p, bool report)
     reset_signals();
     filch_report found = FILCH_REPORT_INIT;
     filch_err    err = filch_sched_stop(p->sched, p->stop_ns, &found);
-    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* this also prints how many lines were dropped, if any */
+    (void)filch_lua_flush(p->lua, FLUSH_NS, NULL); /* also prints how many lines of output were dropped, if any */
     if (report || found.forced + found.stuck > 0) {
         print_report(p, &found);
         print_stragglers(&found);

@@ -36,16 +36,18 @@ struct cli_program {
     bool         first_started; /* the first process was started; when it ends, a byte is written into wake_pipe */
     bool         first_over;    /* the first process has ended */
     int          signal;        /* number of the signal that was received; 0: none */
-    char         answer;        /* the last lower-case letter read from the pipe that has no other meaning; 0: none */
-    /* Called a few times a second; NULL: not called. If it is set, the program ends only when all processes have
-     * ended. */
+    /* last lower-case letter that was read from wake_pipe, an answer of the process `terminal` (repl.c); 0: none */
+    char answer;
+    /* Called a few times a second; NULL: not called. If `look` is set, the program ends only when all processes have
+     * ended or a signal has come. */
     void (*look)(cli_program *p);
 };
 
-/* Starts host and scheduler, and catches SIGINT and SIGTERM. Returns CLI_OK, or prints an error message and returns the
- * exit code; then there is nothing to close. Only one program may be open at a time. */
+/* Creates the Lua host (p->lua) and the scheduler, and catches SIGINT and SIGTERM. Returns CLI_OK, or prints an
+ * error message and returns the exit code; after an error there is nothing to close. Only one program may be open at
+ * a time. */
 int cli_program_open(cli_program *p);
-/* Writes the byte `what` into the pipe; `descriptor` is p->wake_pipe[1]. */
+/* Writes the byte `what` into the pipe p->wake_pipe; `descriptor` is p->wake_pipe[1]. */
 void cli_program_wake(int descriptor, char what);
 /* Starts the first process. Returns CLI_OK, or prints an error message and returns the exit code. */
 int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *args, size_t arg_count, filch_pid *pid);
@@ -53,11 +55,12 @@ int cli_program_start(cli_program *p, filch_lua_code *code, const filch_data *ar
 void cli_program_wait(cli_program *p);
 /* Catches the next SIGINT and the next SIGTERM once each. A second signal with the same number ends the program at
  * once. */
-void cli_program_hear(void);
-/* Reads the bytes in the pipe and sets the fields first_over, signal and answer. Waits for a byte at most `pause_ms`
- * (-1: without limit). */
+void cli_program_catch_signals(void);
+/* Reads the bytes in p->wake_pipe and sets the fields first_over, signal and answer. If the pipe is empty, waits for a
+ * byte at most `pause_ms` milliseconds (-1: without limit). */
 void cli_program_listen(cli_program *p, int pause_ms);
-/* Returns true if no process can run any more: all are idle or blocked, and no timer or completion is outstanding. */
+/* Returns true if no process can run any more: all workers sleep, no timer is set, and all yields are completed or
+ * abandoned. */
 bool cli_program_is_quiet(const filch_stats *stats);
 /* Stops the scheduler and frees everything; if a step does not return, frees nothing. If `report` is set, or if a
  * process did not end by itself, prints how many processes ended, which of them by force, and what was lost. */

@@ -45,7 +45,7 @@ static filch_err terminal_init(void *self, const filch_ctx *ctx, const char *met
 }
 
 /* Sends the first letter of an answer to the main thread. */
-static void answer(const terminal *t, const char *word)
+static void send_answer(const terminal *t, const char *word)
 {
     cli_program_wake(t->answers, word[0]);
 }
@@ -59,8 +59,8 @@ static filch_err terminal_step(void *self, const filch_event *events, size_t cou
         const filch_event *event = &events[i];
         if (event->type == FILCH_EVENT_CANCEL) over = true;
         if (event->type != FILCH_EVENT_MESSAGE) continue;
-        if (event->from.serial == t->evaluates.serial) answer(t, filch_raw(&event->data));
-        else if (filch_send(sched, t->evaluates, event->data) != FILCH_OK) answer(t, "x");
+        if (event->from.serial == t->evaluates.serial) send_answer(t, filch_raw(&event->data));
+        else if (filch_send(sched, t->evaluates, event->data) != FILCH_OK) send_answer(t, "x");
     }
     return over ? filch_done(out, filch_none()) : filch_idle(out);
 }
@@ -74,11 +74,11 @@ static const filch_type terminal_type = {
 typedef struct repl {
     cli_program program;
     filch_pid   terminal, evaluates;
-    char       *text; /* the byte \1, then the lines of one input */
+    char       *text; /* message for the process `terminal`: the byte \1, then the lines of one input */
     size_t      size;
     char       *read; /* bytes of standard input; the first `line_size` are the line that next_line() returned last */
     size_t      read_size, read_room, line_size;
-    bool        talks, failed; /* talks: standard input is a terminal, so prompts are printed */
+    bool        is_terminal, failed; /* is_terminal: standard input is a terminal, so prompts are printed */
 } repl;
 
 /* Appends a line to r->text. Returns false if there is no memory. */
@@ -108,7 +108,7 @@ static char await(repl *r)
         if (r->program.signal == SIGTERM) return 'x';
         if (r->program.signal == SIGINT) {
             r->program.signal = 0;
-            cli_program_hear();
+            cli_program_catch_signals();
             (void)!filch_cancel(r->program.sched, r->evaluates);
         }
     }
@@ -130,7 +130,7 @@ static bool evaluate(repl *r)
     char how = await(r);
     if (how == 'm') return add_line(r, "\n", 1) || give_up(r, FILCH_ENOMEM);
     if (how == 'f') r->failed = true;
-    if (how == 'x' && r->program.signal == 0) /* 'x' without a signal means that the evaluating process has ended */
+    if (how == 'x' && r->program.signal == 0) /* without a signal, 'x' means that the evaluating process has ended */
         r->program.first_over = true;
     r->size = 0;
     return how != 'x';
@@ -138,9 +138,8 @@ static bool evaluate(repl *r)
 
 static void prompt(const repl *r)
 {
-    if (!r->talks) return;
-    fputs(r->size == 0 ? "> " : ">> ", stdout);
-    fflush(stdout);
+    if (!r->is_terminal) return;
+    cli_show(r->size == 0 ? "> " : ">> ");
 }
 
 /* Waits for more bytes of standard input, or for a signal. Returns false at the end of the input,
@@ -199,10 +198,10 @@ static void read_lines(repl *r)
     }
     if (r->program.signal != 0) return;
     if (r->size > 0) {
-        cli_error("the last line is not complete");
+        cli_error("the last line is not complete: an `end`, a bracket or a quote is missing");
         r->failed = true;
-    } else if (r->talks) {
-        putchar('\n');
+    } else if (r->is_terminal) {
+        cli_show("\n");
     }
 }
 
@@ -224,7 +223,7 @@ static bool read_options(repl *r, const cli_command *self, int argc, char **argv
 
 static int refused(filch_err err)
 {
-    cli_error("repl: %s", filch_err_text(err));
+    cli_error("repl: cannot start the process that evaluates the lines: %s", filch_err_text(err));
     return CLI_REFUSED;
 }
 
@@ -243,22 +242,33 @@ static int start(repl *r)
     return err == FILCH_OK ? CLI_OK : refused(err);
 }
 
+static void greet(void)
+{
+    char text[128];
+    snprintf(text, sizeof text, "filch %s. All lines run in one process; ctrl-D or exit ends it.\n", filch_version());
+    cli_show(text);
+}
+
 int cli_repl(const cli_command *self, int argc, char **argv)
 {
     repl r = { .program = { .lua_options = FILCH_LUA_OPTIONS_INIT, .stop_ns = FILCH_SECONDS(1) },
-               .talks = isatty(0) != 0 };
+               .is_terminal = isatty(0) != 0 };
     if (!read_options(&r, self, argc, argv)) return CLI_USAGE;
     int result = cli_program_open(&r.program);
     if (result != CLI_OK) return result;
     result = start(&r);
     if (result == CLI_OK) {
-        if (r.talks) printf("filch %s. All lines run in one process; ctrl-D or exit ends it.\n", filch_version());
+        if (r.is_terminal) greet();
         read_lines(&r);
-        if (r.program.first_over && r.program.signal == 0) cli_error("the process that evaluates the lines has ended");
+        if (r.program.first_over && r.program.signal == 0) {
+            cli_error("the process that evaluates the lines has ended");
+            cli_hint("its variables are lost; `filch repl` starts anew, with --memory SIZE if it needed more memory");
+        }
         if (r.program.signal != 0) result = CLI_BY_SIGNAL + r.program.signal;
-        else if (r.program.first_over || (r.failed && !r.talks)) result = CLI_FAILED;
+        else if (r.program.first_over || (r.failed && !r.is_terminal)) result = CLI_FAILED;
     }
-    /* terminated instead of cancelled: the process would treat a cancel as one for the line that it evaluates */
+    /* Terminates the process instead of cancelling it: the process takes a cancel as a ctrl-C that ends only the
+     * evaluation of a line. */
     (void)!filch_terminate(r.program.sched, r.evaluates);
     cli_program_close(&r.program, false);
     free(r.text);

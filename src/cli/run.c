@@ -92,11 +92,11 @@ static bool take_level(settings *set, const cli_args *args)
     return cli_value_wrong(args, "debug, info, warn, error or none");
 }
 
-/* Parses the slice option. 0 is refused because it would mean the default. */
+/* Parses the value of --slice. Refuses 0, because filch_lua_options takes 0 as the default slice. */
 static bool take_slice(settings *set, const cli_args *args)
 {
     if (!cli_value_time(args, &set->program.lua_options.slice_ns)) return false;
-    return set->program.lua_options.slice_ns > 0 || cli_value_wrong(args, "a time above 0, as 0.5 or 5ms");
+    return set->program.lua_options.slice_ns > 0 || cli_value_wrong(args, "a time above 0, such as 0.5 or 5ms");
 }
 
 static bool take_roots(settings *set, const cli_args *args)
@@ -116,8 +116,8 @@ static bool take_roots(settings *set, const cli_args *args)
     return true;
 }
 
-/* Checks the names by asking the host, which alone knows its functions. Asks for one name at a time, so that the error
- * message can say which name is wrong. */
+/* Checks each name by creating a Lua host without that function: only filch_lua_create() knows the names of all
+ * functions. One host per name, so that the error message can say which name is wrong. */
 static bool take_without(settings *set, const cli_args *args)
 {
     for (const char *at = args->value; *at != '\0'; at += strspn(at, " ")) {
@@ -209,7 +209,8 @@ static int judge(const settings *set)
         cli_hint("all other processes have ended or wait too; a timeout in process.receive would end the wait");
         return CLI_FAILED;
     }
-    if (p->first == FILCH_EKILLED) cli_error("%s was terminated", set->source.file);
+    if (p->first == FILCH_EKILLED)
+        cli_error("%s was terminated by another process (process.terminate)", set->source.file);
     return p->first == FILCH_OK ? CLI_OK : CLI_FAILED;
 }
 
@@ -217,7 +218,7 @@ static int start(settings *set)
 {
     filch_data     *args = calloc((size_t)set->arg_count + 1, sizeof *args);
     filch_lua_code *code = NULL;
-    if (args == NULL) return cli_error("out of memory"), CLI_REFUSED;
+    if (args == NULL) return cli_error("run: out of memory for the arguments of the program"), CLI_REFUSED;
     for (int i = 0; i < set->arg_count; i++) args[i] = filch_str(set->args[i]);
     int result = cli_source_load(&set->source, set->program.lua, &code);
     if (result == CLI_OK) result = cli_program_start(&set->program, code, args, (size_t)set->arg_count, NULL);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/escape.h"
 #include "cli/message.h"
 #include "cli/program.h"
 
@@ -68,8 +69,11 @@ static void show_line(const char *file, long number)
     for (long at = 1; fgets(line, sizeof line, in) != NULL;) {
         bool whole = strchr(line, '\n') != NULL;
         if (at == number) {
+            char shown[sizeof line * FLI_ESCAPE_GROWTH];
             line[strcspn(line, "\r\n")] = '\0';
-            cli_say("%s%6ld |%s %s\n", cli_ink_on(stderr, CLI_FAINT), number, cli_ink_on(stderr, CLI_PLAIN), line);
+            for (char *tab = line; (tab = strchr(tab, '\t')) != NULL;) *tab = ' ';
+            (void)fli_escape(shown, sizeof shown, line, strlen(line));
+            cli_say("%s%6ld |%s %s\n", cli_ink_on(stderr, CLI_FAINT), number, cli_ink_on(stderr, CLI_PLAIN), shown);
             break;
         }
         if (whole) at++;

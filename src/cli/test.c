@@ -13,11 +13,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/escape.h"
 #include "cli/message.h"
 #include "cli/output.h"
 #include "cli/program.h"
 
-enum { SEEDS = 1, SEED, ONLY, WORKERS, STEPS, STALL, CLOCK_JUMP, CHART, LIST };
+enum { SEEDS = 1, SEED, ONLY, WORKERS, STEPS, STALL, CLOCK_JUMP, LATE_TIMER, CHART, LIST };
 
 const cli_option cli_test_options[] = {
     { "--seeds", "N", "100", "try each test with the seeds 1 to N", SEEDS },
@@ -27,6 +28,7 @@ const cli_option cli_test_options[] = {
     { "--steps", "N", "100000", "a run with more steps fails as endless", STEPS },
     { "--stall", "N", "20", "before N of 1000 turns a worker stalls; 0: none does", STALL },
     { "--clock-jump", "N", "0", "before N of 1000 turns the clock jumps ahead by up to a second", CLOCK_JUMP },
+    { "--late-timer", "N", "100", "N of 1000 timers are late: the next timer fires first; 0: none is", LATE_TIMER },
     { "--chart", "N", "40", "show the last N events of a failed run; 0: none", CHART },
     { "--list", NULL, "off", "list the tests without running them", LIST },
     { NULL, NULL, NULL, NULL, 0 },
@@ -53,7 +55,7 @@ typedef struct settings {
 } settings;
 
 /* A test file and its current run. */
-typedef struct bench {
+typedef struct test_run {
     settings         *set;
     cli_source        source;
     filch_lua        *lua;
@@ -63,38 +65,45 @@ typedef struct bench {
     size_t            arg_count;
     filch_sched      *sched;
     filch_pid         first;
-    bool              over, waited; /* over: the first process has ended. waited: the first process waits for ever */
-    filch_err         error;
-    cli_output        printed, result; /* result: the result of the first process, or why it failed */
-} bench;
+    /* over: the first process has ended. waited: no process can run, and the first process has not ended */
+    bool       over, waited;
+    filch_err  error;
+    cli_output printed, result; /* result: the result of the first process, or why it failed */
+} test_run;
 
 /* ---- one run ---- */
 
 static void keep_print(void *user, const char *text, size_t size)
 {
-    cli_output_add(&((bench *)user)->printed, text, size);
+    cli_output_add(&((test_run *)user)->printed, text, size);
 }
 
 static void keep_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)
 {
-    bench *b = user;
-    char   pid_text[64];
-    if (error == FILCH_ELINK) return;          /* the failure of the linked process has been reported */
-    if (pid.serial == b->first.serial) return; /* the failure of the test itself is already in `result` */
+    test_run *b = user;
+    char      pid_text[64];
+    /* this process ended because a linked process failed; that failure has been reported already */
+    if (error == FILCH_ELINK) return;
+    if (pid.serial == b->first.serial) { /* the failure of the test itself: first_ended() is called after it */
+        cli_output_clear(&b->result);
+        cli_output_add(&b->result, text, size);
+        return;
+    }
     cli_output_print(&b->printed, "%s %s failed: %.*s\n", name, cli_pid_text(pid, pid_text, sizeof pid_text), (int)size,
                      text);
 }
 
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
-    bench *b = user;
-    char   line[160];
+    test_run *b = user;
+    char      line[160];
     (void)pid;
     if (b->waited) return;
     b->over = true;
     b->error = error;
-    cli_output_clear(&b->result);
-    if (filch_size(result) > 0) cli_output_add(&b->result, filch_raw(result), filch_size(result));
+    /* A failure that keep_failure() has got is in b->result already, with the script's words escaped. */
+    if (b->result.size == 0 && filch_size(result) > 0)
+        cli_output_add(&b->result, filch_raw(result), filch_size(result));
     if (error == FILCH_OK) return;
     if (b->result.size == 0) cli_output_print(&b->result, "%s", filch_err_text(error));
     const char *end = memchr(b->result.text, '\n', b->result.size);
@@ -105,7 +114,7 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
 
 static filch_err begin_test(filch_sched *sched, void *user)
 {
-    bench                  *b = user;
+    test_run               *b = user;
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
     b->sched = sched;
@@ -126,13 +135,22 @@ static filch_err begin_test(filch_sched *sched, void *user)
 /* Called by the simulator when no process can run. */
 static filch_err look(filch_sched *sched, void *user)
 {
-    bench *b = user;
+    test_run *b = user;
     if (b->over) return FILCH_OK;
     b->waited = true;
     return filch_sim_fail(sched, "the test waits for ever: no message, timer or completion is outstanding");
 }
 
 /* ---- one test ---- */
+
+static void print_escaped(const char *text, size_t size)
+{
+    for (size_t at = 0, length; at < size;) {
+        char one[FLI_ESCAPE_MAX];
+        at += fli_escape_next(text + at, size - at, one, &length);
+        fwrite(one, 1, length, stdout);
+    }
+}
 
 /* Prints `word`, which is not empty, quoted for a shell. */
 static void print_word(const char *word)
@@ -142,14 +160,19 @@ static void print_word(const char *word)
         return;
     }
     putchar('\'');
-    for (; *word != '\0'; word++) {
-        if (*word == '\'') fputs("'\\''", stdout);
-        else putchar(*word);
+    /* Escapes whole runs: a single byte of a UTF-8 character looks like a control character. */
+    for (;;) {
+        size_t size = strcspn(word, "'");
+        print_escaped(word, size);
+        word += size;
+        if (*word == '\0') break;
+        fputs("'\\''", stdout);
+        word++;
     }
     putchar('\'');
 }
 
-static void print_replay(const bench *b, uint64_t seed)
+static void print_replay(const test_run *b, uint64_t seed)
 {
     const filch_sim_options *sim = &b->set->sim;
     printf("  replay: filch test ");
@@ -160,25 +183,44 @@ static void print_replay(const bench *b, uint64_t seed)
     if (sim->steps_max != 100000) printf(" --steps %llu", (unsigned long long)sim->steps_max);
     if (sim->stall != 20) printf(" --stall %u", sim->stall);
     if (sim->clock_jump != 0) printf(" --clock-jump %u", sim->clock_jump);
+    if (sim->late_timer != 100) printf(" --late-timer %u", sim->late_timer);
     printf("\n");
 }
 
+/* Prints each line of the text indented, so that no line looks like the result of another test. Escapes all control
+ * characters but the newlines and tabs. */
 static void print_indented(const char *text, size_t size)
 {
     const char *at = text, *end = text + size;
     while (at < end) {
         const char *line = memchr(at, '\n', (size_t)(end - at));
         size_t      length = line != NULL ? (size_t)(line - at) : (size_t)(end - at);
-        printf("    %.*s\n", (int)length, at);
+        printf("    ");
+        for (size_t from = 0, to; from < length; from = to + 1) {
+            const char *tab = memchr(at + from, '\t', length - from);
+            to = tab != NULL ? (size_t)(tab - at) : length;
+            print_escaped(at + from, to - from);
+            if (tab != NULL) putchar('\t');
+        }
+        putchar('\n');
         at += length + 1;
     }
 }
 
-static void print_failure(const bench *b, const filch_sim_report *report)
+/* Prints the name of the test: its file, and its function if it has one. */
+static void print_test(const test_run *b)
 {
-    printf("%sFAIL%s %s%s%s, seed %llu: %s\n", cli_ink_on(stdout, CLI_RED), cli_ink_on(stdout, CLI_PLAIN),
-           b->source.file, b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)report->seed,
-           report->text);
+    print_escaped(b->source.file, strlen(b->source.file));
+    if (b->test != NULL) putchar(' '), print_escaped(b->test, strlen(b->test));
+}
+
+static void print_failure(const test_run *b, const filch_sim_report *report)
+{
+    printf("%sFAIL%s ", cli_ink_on(stdout, CLI_RED), cli_ink_on(stdout, CLI_PLAIN));
+    print_test(b);
+    printf(", seed %llu: ", (unsigned long long)report->seed);
+    print_escaped(report->text, strlen(report->text));
+    putchar('\n');
     if (b->result.size > 0 && b->error != FILCH_OK) print_indented(b->result.text, b->result.size);
     if (b->printed.size > 0) printf("  it printed:\n"), print_indented(b->printed.text, b->printed.size);
     if (b->set->chart > 0 && report->chart != NULL) {
@@ -192,7 +234,7 @@ static void print_failure(const bench *b, const filch_sim_report *report)
     print_replay(b, report->seed);
 }
 
-static bool run_test(bench *b)
+static bool run_test(test_run *b)
 {
     settings        *set = b->set;
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
@@ -209,16 +251,17 @@ static bool run_test(bench *b)
             cli_error("%s: %s", name, filch_err_text(err));
             return false;
         }
-        /* FILCH_SIM_ENDLESS is no failure if the test has finished: it may leave processes that tick for ever. */
+        /* FILCH_SIM_ENDLESS is no failure if the first process has ended without an error: it may have left processes
+         * that run for ever. */
         bool left_running = report.verdict == FILCH_SIM_ENDLESS && b->over && b->error == FILCH_OK;
         fine = report.verdict == FILCH_SIM_OK || left_running;
     }
     set->runs += runs;
     if (fine) {
         if (set->one_seed && b->printed.size > 0) fwrite(b->printed.text, 1, b->printed.size, stdout);
-        printf("%sok%s   %s%s%s, %llu seed%s", cli_ink_on(stdout, CLI_GREEN), cli_ink_on(stdout, CLI_PLAIN),
-               b->source.file, b->test != NULL ? " " : "", b->test != NULL ? b->test : "", (unsigned long long)runs,
-               runs == 1 ? "" : "s");
+        printf("%sok%s   ", cli_ink_on(stdout, CLI_GREEN), cli_ink_on(stdout, CLI_PLAIN));
+        print_test(b);
+        printf(", %llu seed%s", (unsigned long long)runs, runs == 1 ? "" : "s");
         if (set->one_seed) printf(", run %016llx", (unsigned long long)report.hash);
         printf("\n");
     } else {
@@ -237,13 +280,13 @@ static char *read_file(const char *file)
     struct stat st;
     FILE       *in = stat(file, &st) == 0 ? fopen(file, "rb") : NULL;
     char       *text = in != NULL ? calloc(1, (size_t)st.st_size + 1) : NULL;
-    /* the result is ignored: the file was readable when it was compiled */
+    /* the result of fread is ignored: the file was readable when it was compiled */
     if (text != NULL) (void)!fread(text, 1, (size_t)st.st_size, in);
     if (in != NULL) fclose(in);
     return text;
 }
 
-static bool refused(const bench *b, const char *why)
+static bool refused(const test_run *b, const char *why)
 {
     cli_error("%s: %s", b->source.file, why);
     return false;
@@ -251,7 +294,7 @@ static bool refused(const bench *b, const char *why)
 
 /* Puts the names of the tests into b->result; empty if the whole file is one test or if loading fails. Returns false,
  * after printing an error message, if a system resource is missing. */
-static bool list_tests(bench *b)
+static bool list_tests(test_run *b)
 {
     filch_sim_report report = FILCH_SIM_REPORT_INIT;
     filch_lua_code  *listing = NULL, *code = b->code;
@@ -277,36 +320,36 @@ static bool list_tests(bench *b)
 }
 
 /* Runs the tests in `names`, one name per line. Modifies `names`. Returns false if a system resource is missing. */
-static bool run_each(bench *b, char *names)
+static bool run_each(test_run *b, char *names)
 {
     for (char *rest, *name = strtok_r(names, "\n", &rest); name != NULL; name = strtok_r(NULL, "\n", &rest)) {
         b->test = name;
         if (b->set->only != NULL && strcmp(name, b->set->only) != 0) continue;
-        if (b->set->list) printf("%s %s\n", b->source.file, name), b->set->tests++;
+        if (b->set->list) print_test(b), putchar('\n'), b->set->tests++;
         else if (!run_test(b)) return false;
     }
     return true;
 }
 
-static bool run_tests(bench *b)
+static bool run_tests(test_run *b)
 {
     if (!list_tests(b)) return false;
     if (b->result.size == 0) {
         b->test = NULL;
         if (b->set->only != NULL) return true;
-        if (b->set->list) return printf("%s\n", b->source.file), b->set->tests++, true;
+        if (b->set->list) return print_test(b), putchar('\n'), b->set->tests++, true;
         return run_test(b);
     }
     char *names = strndup(b->result.text, b->result.size);
-    bool  fine = names != NULL ? run_each(b, names) : refused(b, "out of memory");
+    bool  fine = names != NULL ? run_each(b, names) : refused(b, "out of memory for the names of its tests");
     free(names);
     return fine;
 }
 
 static int test_file(settings *set, const char *name)
 {
-    bench b = { .set = set };
-    int   result = cli_source_find(&b.source, name);
+    test_run b = { .set = set };
+    int      result = cli_source_find(&b.source, name);
     if (result != CLI_OK) return result;
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     options.path = b.source.path;
@@ -315,7 +358,7 @@ static int test_file(settings *set, const char *name)
     options.print_user = options.log_user = options.on_failure_user = &b;
     options.on_failure = keep_failure;
     filch_err err = filch_lua_create(&b.lua, &options);
-    if (err != FILCH_OK) return cli_error("cannot start: %s", filch_err_text(err)), CLI_REFUSED;
+    if (err != FILCH_OK) return cli_error("test: cannot start Lua for %s: %s", name, filch_err_text(err)), CLI_REFUSED;
     result = cli_source_load(&b.source, b.lua, &b.code);
     if (result == CLI_OK && !run_tests(&b)) result = CLI_REFUSED;
     set->files++;
@@ -349,6 +392,7 @@ static int test_folder(settings *set, const char *folder)
     free(entries);
     if (count > 0) return result;
     cli_error("%s: the folder has no file named ..._test.lua", folder);
+    cli_hint("a file of tests ends with _test.lua; subfolders are not searched");
     return CLI_NOT_STARTED;
 }
 
@@ -379,6 +423,10 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case CLOCK_JUMP:
         if (!cli_value_number(args, 0, 1000, &number)) return false;
         set->sim.clock_jump = (uint32_t)number;
+        return true;
+    case LATE_TIMER:
+        if (!cli_value_number(args, 0, 1000, &number)) return false;
+        set->sim.late_timer = (uint32_t)number;
         return true;
     case CHART:
         if (!cli_value_number(args, 0, 100000, &number)) return false;
@@ -417,6 +465,7 @@ int cli_test(const cli_command *self, int argc, char **argv)
     set.sim.describe = filch_lua_describe;
     set.sim.steps_max = 100000;
     set.sim.stall = 20;
+    set.sim.late_timer = 100;
     set.sim.time_max_ns = FILCH_SECONDS(3600 * 1000); /* virtual time: 41 days */
     /* line buffering, so that the line of each test is visible when the test ends */
     setvbuf(stdout, NULL, _IOLBF, 0);

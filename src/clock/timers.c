@@ -37,11 +37,12 @@ enum { FREE, ARMED, FIRING, STOPPED, VOID, UNREAD };
  * be used for this marker because a send never has a timer. */
 #define DEADLINE FILCH_CMD_SEND
 
-/* Number of entries that are fired between two acquisitions of a shard's lock. */
+/* Maximum number of timers that one batch of fli_timers_poll_some() fires. They fire without a lock; the locks of the
+ * shards are taken before and after each batch. */
 #define BATCH 64
 
-/* Bit in a timer id and in entry.self. Set: the entry is a sleep, and the handle belongs to the slab of sleeps. Users
- * never get the id of a sleep, and stop() refuses a guessed id. */
+/* Bit in a timer id and in entry.self. Set: the entry is a sleep, and the handle names an entry of the slab `sleeps`.
+ * No process gets the id of a sleep, and stop() refuses an id that a process has guessed. */
 #define SLEEP_BIT (UINT32_C(1) << 31)
 
 typedef struct entry {
@@ -49,10 +50,11 @@ typedef struct entry {
     /* How often the entry was reused.  writes: under the lock of the shard.  reads: any thread, relaxed; the value is
      * reliable only under the lock. */
     FLI_ATOMIC(uint32_t) generation;
-    FLI_ATOMIC(uint16_t) shard;   /* written and read like `generation` */
-    uint8_t              command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE, _CANCEL; ALARM, DEADLINE */
+    FLI_ATOMIC(uint16_t) shard;   /* index of the entry's shard; written and read like `generation` */
+    uint8_t              command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE or _CANCEL; ALARM or DEADLINE */
     uint8_t              phase;
-    uint32_t self; /* handle of the entry in its slab, with SLEEP_BIT. Not atomic: set when the slot was made */
+    /* handle of the entry in its slab; in a sleep with SLEEP_BIT. Not atomic: set when the entry was made */
+    uint32_t self;
     uint32_t slot; /* sleep: the slot of the sleeping process */
     uint64_t key;  /* sleep or DEADLINE: key of the yield that the timer completes */
 } entry;
@@ -61,8 +63,8 @@ typedef struct entry {
 typedef struct msg_timer {
     entry    e;
     uint64_t period_ns;   /* ticker: time between two ticks */
-    bool     message_due; /* ticker: there are unread ticks, but the message about them could not be sent */
-    uint64_t serial;      /* serial of the process that receives the message */
+    bool     message_due; /* ticker: `unread` is not 0, but the message about these ticks could not be sent */
+    uint64_t serial;      /* serial of the process that gets the message or the flag; 0: none */
     uint64_t tag;         /* tag of the message; alarm: the cookie */
     /* timer or ticker: the node for its first message, allocated when the timer is armed */
     fli_event_node *node;
@@ -106,6 +108,7 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     size_t    bytes = shard_count * sizeof *timers->shards;
     filch_err err = FILCH_ENOMEM;
     *timers = (fli_timers){ .rt = rt, .shard_count = shard_count };
+    fli_atomic_init(&timers->away_ns, FLI_NEVER);
     timers->shards = fli_zalloc_aligned(&rt->mem, bytes, FLI_LINE);
     if (timers->shards == NULL) goto no_shards;
     err = fli_slab_init(&timers->sleeps, &rt->mem, sizeof(entry), SLEEP_BIT - 1, make_sleep);
@@ -115,6 +118,7 @@ filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_co
     for (uint32_t i = 0; i < shard_count; i++) {
         fli_wheel_init(&timers->shards[i].wheel, now_ns);
         fli_atomic_init(&timers->shards[i].next_ns, FLI_NEVER);
+        fli_atomic_init(&timers->shards[i].away, true);
         err = fli_mutex_init(&timers->shards[i].lock);
         if (err == FILCH_OK) continue;
         while (i-- > 0) fli_mutex_fini(&timers->shards[i].lock);
@@ -149,11 +153,12 @@ static uint64_t id_of(entry *e)
 
 static void hint_locked(fli_timer_shard *shard)
 {
-    fli_store_rlx(&shard->next_ns, fli_wheel_next_ns(&shard->wheel));
+    uint64_t next_ns = fli_wheel_next_ns(&shard->wheel);
+    if (next_ns != fli_load_rlx(&shard->next_ns)) fli_store_rlx(&shard->next_ns, next_ns);
     fli_store_rlx(&shard->count, shard->wheel.count);
 }
 
-/* Returns the entry to the slab with the next generation: 31 bits, never 0. */
+/* Returns the entry to its slab and increments its generation, which has 31 bits and is never 0. */
 static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
 {
     uint32_t generation = fli_load_rlx(&e->generation);
@@ -163,9 +168,9 @@ static void free_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
     else fli_slab_give(&timers->msg_timers, &shard->spare_msg_timers, msg_timer_of(e));
 }
 
-/* Returns true if the message of a ticker is in the mailbox, so that its number of ticks is still needed. A ticker
- * whose message could not be sent (message_due) has no message there. Requires the lock of the shard, and that no
- * worker fires the entry. */
+/* Returns true if the entry is a ticker with a message in a mailbox: then its number of ticks is still needed. If the
+ * message could not be sent (message_due), it is in no mailbox. Requires the lock of the shard, and that no worker
+ * fires the entry. */
 static bool is_unread(entry *e)
 {
     if (e->command != FILCH_CMD_TICKER) return false;
@@ -173,7 +178,8 @@ static bool is_unread(entry *e)
     return (uint32_t)fli_load_rlx(&t->unread) != 0 && !t->message_due;
 }
 
-/* Frees a cancelled entry, or keeps it as UNREAD for the message that the process has not read yet. */
+/* Frees a cancelled entry; but if its message is still in the mailbox, keeps the entry as UNREAD until the message was
+ * read. */
 static void cancel_locked(fli_timers *timers, fli_timer_shard *shard, entry *e)
 {
     if (is_unread(e)) e->phase = UNREAD;
@@ -203,8 +209,8 @@ static entry *find_and_lock(fli_timers *timers, uint64_t id, fli_timer_shard **o
     return NULL;
 }
 
-/* Stops the timer `id`. `serial` not 0: stops it only if it is a timer or ticker of that process. 0: stops any timer.
- * Returns true if the timer will not fire (again). */
+/* Stops the timer `id`. `serial` not 0: only if it is a timer or ticker of the process with that serial. `serial` 0:
+ * whatever timer it is. Returns true if this call stopped the timer. */
 static bool stop(fli_timers *timers, uint64_t id, uint64_t serial)
 {
     fli_timer_shard *shard;
@@ -284,13 +290,34 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     return true;
 }
 
-static void arm_locked(fli_timer_shard *shard, entry *e, uint64_t due_ns)
+/* Lowers away_ns to `ns`, the next_ns of a shard whose owner is away. Called after the owner has gone away, and after
+ * each write that lowers the next_ns of such a shard.
+ *
+ * PAIR timers.away, release half. Always a read-modify-write, also if away_ns is low enough already, because a worker
+ * that collects swaps away_ns before it looks at the shards. Either this CAS comes before that swap, and the worker
+ * sees that the owner is away, and its next_ns. Or the CAS comes after the swap, and lowers what the worker has left. A
+ * load alone could read the old value of away_ns while the worker reads the old value of `away`: then the timer would
+ * not be published.
+ *
+ * FLI_NEVER: there is no timer to publish. A thread that arms one later sees under the lock that the owner is away. */
+static void lower_away(fli_timers *timers, uint64_t ns)
+{
+    if (ns == FLI_NEVER) return;
+    uint64_t was = fli_load_rlx(&timers->away_ns);
+    while (!fli_cas_acqrel(&timers->away_ns, &was, ns < was ? ns : was)) {}
+}
+
+static void arm_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t due_ns)
 {
     e->phase = ARMED;
     fli_wheel_add(&shard->wheel, &e->wheel, due_ns);
-    /* Most timers are due later than the first timer of the wheel, and need not change the hint. */
-    if (due_ns < fli_load_rlx(&shard->next_ns)) hint_locked(shard);
-    else fli_store_rlx(&shard->count, shard->wheel.count);
+    /* Most timers are due later than the first timer of the wheel; then next_ns stays as it is. */
+    if (due_ns >= fli_load_rlx(&shard->next_ns)) {
+        fli_store_rlx(&shard->count, shard->wheel.count);
+        return;
+    }
+    hint_locked(shard);
+    if (FLI_UNLIKELY(fli_load_rlx(&shard->away))) lower_away(timers, fli_load_rlx(&shard->next_ns));
 }
 
 /* Returns a msg_timer without a receiver, or NULL if there is no memory. */
@@ -313,7 +340,7 @@ static void arm(fli_timers *timers, entry *e, uint64_t due_ns)
 {
     fli_timer_shard *shard = &timers->shards[fli_load_rlx(&e->shard)];
     fli_mutex_lock(&shard->lock);
-    arm_locked(shard, e, due_ns);
+    arm_locked(timers, shard, e, due_ns);
     fli_mutex_unlock(&shard->lock);
 }
 
@@ -340,7 +367,7 @@ static filch_err handle_sleep(fli_timers *timers, fli_local *worker, filch_recei
          * complete the yield before the lock is released. */
         fli_event_node *node = fli_full_node_at(timers->rt, (uint32_t)receiver.key);
         node->data[0] = id_of(e);
-        arm_locked(shard, e, due_ns);
+        arm_locked(timers, shard, e, due_ns);
     }
     fli_mutex_unlock(&shard->lock);
     return e != NULL ? FILCH_OK : FILCH_ENOMEM;
@@ -407,13 +434,13 @@ uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver receiver, uint64
     msg_timer *t = take_msg_timer(timers, fli_current_worker(timers->rt)->index, DEADLINE);
     if (t == NULL) return 0;
     t->e.key = receiver.key;
-    /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. Written before the
-     * timer is armed, because an armed timer may complete the yield. */
+    /* The yield's node keeps the id of the timer, so that the end of the process stops the timer. The id is stored
+     * before the timer is armed, because an armed timer may complete the yield. */
     fli_full_node_at(timers->rt, (uint32_t)receiver.key)->data[0] = id_of(&t->e);
     return armed(timers, t, due_ns);
 }
 
-uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
+uint64_t fli_timers_set_flag_later(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag)
 {
     fli_local *worker = fli_current_worker(timers->rt);
     uint8_t    command = flag == FLI_KILL ? FILCH_CMD_TERMINATE : FILCH_CMD_CANCEL;
@@ -423,7 +450,7 @@ uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns
     return armed(timers, t, fli_clock_after(fli_now(timers->rt), delay_ns));
 }
 
-static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, uint64_t flag)
+static void set_flag(fli_timers *timers, fli_local *worker, uint64_t serial, uint64_t flag)
 {
     fli_runtime *rt = timers->rt;
     fli_proc    *p = fli_proc_find(rt, serial);
@@ -432,7 +459,7 @@ static void raise_flag(fli_timers *timers, fli_local *worker, uint64_t serial, u
 }
 
 /* Sends the message of the timer. Returns false if the receiver has ended, or if there is no memory for the message
- * (possible only for a ticker). */
+ * (possible only from the second message of a ticker on). */
 static bool send_message(fli_timers *timers, fli_local *worker, msg_timer *t, uint8_t what, uint64_t data)
 {
     fli_event_node *node = t->node != NULL ? t->node : fli_node_take(timers->rt, worker);
@@ -465,16 +492,29 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
 /* Completes the yield that waits for this timer: a sleep, or an I/O operation whose deadline has passed. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* filch_complete() compares its tag with receiver.tag: both are receiver.tag here, so the check always succeeds.
-     * The tag of the event is stored in the yield. An error means that the process has ended, and is ignored. */
+    /* filch_complete() requires that its tag is receiver.tag; this call passes receiver.tag for both. The tag of the
+     * event is stored in the yield. filch_complete() fails if the process has ended or the yield was completed before;
+     * that error is ignored. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
-/* Fires the timer. Called without the lock. Returns the time of the next tick if the timer is a ticker, otherwise
- * FLI_NEVER. */
+/* Returns the time until which a simulation holds the due timer back; FLI_NEVER: the timer fires now. Tickers are not
+ * held back, because the times of their ticks are counted from the last one; nor are alarms, which belong to the
+ * runtime. */
+static uint64_t hold_back(fli_timers *timers, entry *e)
+{
+    fli_runtime *rt = timers->rt;
+    if (FLI_LIKELY(rt->sim == NULL) || e->command == ALARM || e->command == FILCH_CMD_TICKER) return FLI_NEVER;
+    return rt->sim->timer_due(rt, id_of(e), fli_timers_next_ns(timers));
+}
+
+/* Fires the timer of `e`. Called without the lock of the shard. Returns the time at which the timer is due again: of a
+ * ticker the next tick, of a timer that is held back the later time, otherwise FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
+    uint64_t held_ns = hold_back(timers, e);
+    if (FLI_UNLIKELY(held_ns != FLI_NEVER)) return held_ns;
     if (FLI_LIKELY(is_sleep(e))) {
         complete_yield(timers, e, FILCH_OK);
         return FLI_NEVER;
@@ -484,8 +524,8 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
     case ALARM: timers->rt->hooks.alarm(timers->rt, t->tag); return FLI_NEVER;
     case DEADLINE: complete_yield(timers, e, FILCH_EDEADLINE); return FLI_NEVER;
     case FILCH_CMD_TIMER: (void)send_message(timers, worker, t, 0, 1); return FLI_NEVER;
-    case FILCH_CMD_TERMINATE: raise_flag(timers, worker, t->serial, FLI_KILL); return FLI_NEVER;
-    case FILCH_CMD_CANCEL: raise_flag(timers, worker, t->serial, FLI_CANCEL); return FLI_NEVER;
+    case FILCH_CMD_TERMINATE: set_flag(timers, worker, t->serial, FLI_KILL); return FLI_NEVER;
+    case FILCH_CMD_CANCEL: set_flag(timers, worker, t->serial, FLI_CANCEL); return FLI_NEVER;
     default: {
         uint64_t late = now_ns - e->wheel.due_ns, missed = late / t->period_ns;
         tick(timers, worker, t, 1 + missed);
@@ -494,7 +534,8 @@ static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t n
     }
 }
 
-/* Called after firing, with the lock: frees the entry, or arms a ticker for its next tick. */
+/* Called after `e` has fired, with the lock of its shard: frees the entry, or arms it for `again_ns`: a ticker for
+ * its next tick, or a timer that a simulation holds back. */
 static void after_locked(fli_timers *timers, fli_timer_shard *shard, entry *e, uint64_t again_ns)
 {
     if (e->phase == STOPPED) {
@@ -531,10 +572,23 @@ typedef struct fire_batch {
     uint32_t count;
 } fire_batch;
 
-/* Moves due timers from one wheel to the batch, until the batch has `room` timers. */
-static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire_batch *r)
+/* Returns true if the calling worker should fire the timers of `shard` now. A worker fires the timers of its own shard
+ * (`own`) when they are due. It fires the timers of another shard only if the owner of that shard is away, or late by
+ * FLI_TIMERS_HELP_NS: otherwise all workers that read the clock would take the lock of a due shard at the same time. */
+static bool is_due(const fli_timer_shard *shard, bool own, uint64_t now_ns)
 {
-    fli_mutex_lock(&shard->lock);
+    uint64_t next_ns = fli_load_rlx(&shard->next_ns);
+    if (FLI_LIKELY(next_ns > now_ns)) return false;
+    return own || fli_load_rlx(&shard->away) || now_ns - next_ns >= FLI_TIMERS_HELP_NS;
+}
+
+/* Moves due timers from the wheel of `shard` to the batch, until the batch has `room` timers. `own`: the wheel of the
+ * calling worker. The wheel of another worker is left alone while a third worker holds its lock. */
+static void collect(fli_timer_shard *shard, bool own, uint64_t now_ns, uint32_t room, fire_batch *r)
+{
+    if (FLI_LIKELY(!is_due(shard, own, now_ns)) || r->count == room) return;
+    if (own) fli_mutex_lock(&shard->lock);
+    else if (!fli_mutex_try_lock(&shard->lock)) return;
     fli_wheel_fetch(&shard->wheel, now_ns);
     for (fli_timer *t; r->count < room && (t = fli_wheel_expire(&shard->wheel, now_ns)) != NULL; r->count++) {
         r->batch[r->count] = FLI_OUTER(entry, wheel, t);
@@ -544,36 +598,82 @@ static void collect(fli_timer_shard *shard, uint64_t now_ns, uint32_t room, fire
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Frees or rearms the fired timers of one wheel, from index `i` of the batch on. Returns the index of the first timer
- * of the next wheel. */
+/* Collects due timers from `others` wheels besides that of `mine`. Begins with the wheel at which the last call for
+ * `mine` ended. */
+static void collect_others(fli_timers *timers, fli_timer_shard *mine, uint32_t others, uint64_t now_ns, uint32_t room,
+                           fire_batch *r)
+{
+    uint32_t at = mine->next_other, n = timers->shard_count;
+    for (uint32_t i = 0; i < others && r->count < room; i++) {
+        if (&timers->shards[at] == mine) at = at + 1 < n ? at + 1 : 0;
+        collect(&timers->shards[at], false, now_ns, room, r);
+        at = at + 1 < n ? at + 1 : 0;
+    }
+    mine->next_other = at;
+}
+
+/* Frees or rearms the fired timers of the batch from index `i` on, up to the last one that belongs to the same wheel as
+ * timer `i`. Returns the index of the first timer of the next wheel. */
 static uint32_t settle_fired(fli_timers *timers, const fire_batch *r, uint32_t i)
 {
     uint32_t         index = fli_load_rlx(&r->batch[i]->shard);
     fli_timer_shard *shard = &timers->shards[index];
     fli_mutex_lock(&shard->lock);
-    /* A FIRING entry belongs to this worker: its shard cannot change before after_locked(). */
+    /* An entry that is FIRING belongs to this worker: no other thread changes its shard before after_locked(). */
     do after_locked(timers, shard, r->batch[i], r->again_ns[i]);
     while (++i < r->count && fli_load_rlx(&r->batch[i]->shard) == index);
     hint_locked(shard);
+    if (FLI_UNLIKELY(fli_load_rlx(&shard->away))) lower_away(timers, fli_load_rlx(&shard->next_ns));
     fli_mutex_unlock(&shard->lock);
     return i;
 }
 
-uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
+static uint64_t next_away_ns(const fli_timers *timers, const fli_timer_shard *mine)
 {
-    fli_local *worker = fli_current_worker(timers->rt);
-    uint32_t   n = timers->shard_count, fired = 0, first = 0, room;
-    fire_batch r;
-    /* Starts at another wheel in each call. Otherwise a first wheel that always has due timers would starve the
-     * others. */
-    if (FLI_UNLIKELY(most != UINT32_MAX)) first = fli_add_rlx(&timers->looks, 1) % n;
+    uint64_t next = FLI_NEVER;
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        const fli_timer_shard *shard = &timers->shards[i];
+        if (shard == mine || !fli_load_rlx(&shard->away)) continue;
+        uint64_t ns = fli_load_rlx(&shard->next_ns);
+        if (ns < next) next = ns;
+    }
+    return next;
+}
+
+/* Collects from the wheels of owners that are away, if one of their timers is due. Only the worker whose swap finds
+ * that away_ns has passed looks at the wheels. Then it lowers away_ns to what is left. */
+static void collect_away(fli_timers *timers, fli_timer_shard *mine, uint64_t now_ns, uint32_t room, fire_batch *r)
+{
+    if (FLI_LIKELY(fli_load_rlx(&timers->away_ns) > now_ns) || r->count == room) return;
+    uint64_t left = fli_swap_acqrel(&timers->away_ns, FLI_NEVER); /* PAIR timers.away, acquire half */
+    for (uint32_t i = 0; left <= now_ns && i < timers->shard_count; i++) {
+        fli_timer_shard *shard = &timers->shards[i];
+        if (shard == mine || !fli_load_rlx(&shard->away)) continue;
+        collect(shard, false, now_ns, room, r);
+    }
+    if (left <= now_ns) left = next_away_ns(timers, mine);
+    lower_away(timers, left);
+}
+
+/* Number of other wheels that fli_timers_poll_near() looks at. With two workers these are all others; with more, the
+ * cost of a clock reading does not grow with the number of workers. */
+#define OTHERS_NEAR 2
+
+static uint32_t poll(fli_timers *timers, uint64_t now_ns, uint32_t most, uint32_t others)
+{
+    fli_local       *worker = fli_current_worker(timers->rt);
+    fli_timer_shard *mine = &timers->shards[worker->index];
+    uint32_t         fired = 0, room;
+    fire_batch       r;
+    if (others >= timers->shard_count) others = timers->shard_count - 1;
     do {
+        bool mine_first = (mine->polls++ & 1) != 0;
         r.count = 0;
         room = most - fired < BATCH ? most - fired : BATCH;
-        for (uint32_t i = 0; i < n && r.count < room; i++) {
-            fli_timer_shard *shard = &timers->shards[first + i < n ? first + i : first + i - n];
-            if (fli_load_rlx(&shard->next_ns) <= now_ns) collect(shard, now_ns, room, &r);
-        }
+        if (mine_first) collect(mine, true, now_ns, room, &r);
+        collect_others(timers, mine, others, now_ns, room, &r);
+        if (!mine_first) collect(mine, true, now_ns, room, &r);
+        collect_away(timers, mine, now_ns, room, &r);
         fetch(timers, r.batch, r.count);
         for (uint32_t i = 0; i < r.count; i++) r.again_ns[i] = fire(timers, worker, r.batch[i], now_ns);
         for (uint32_t i = 0; i < r.count;) i = settle_fired(timers, &r, i);
@@ -584,7 +684,33 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
 
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns)
 {
-    return fli_timers_poll_some(timers, now_ns, UINT32_MAX);
+    return poll(timers, now_ns, UINT32_MAX, UINT32_MAX);
+}
+
+uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most)
+{
+    return poll(timers, now_ns, most, UINT32_MAX);
+}
+
+uint32_t fli_timers_poll_near(fli_timers *timers, uint64_t now_ns, uint32_t most)
+{
+    return poll(timers, now_ns, most, OTHERS_NEAR);
+}
+
+void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
+{
+    fli_timer_shard *shard = &timers->shards[index];
+    if (!away) {
+        fli_store_rlx(&shard->away, false);
+        return;
+    }
+    /* Under the lock: a thread that arms a timer in this shard either has written next_ns before, or sees that the
+     * owner is away. */
+    fli_mutex_lock(&shard->lock);
+    fli_store_rlx(&shard->away, true);
+    uint64_t next_ns = fli_load_rlx(&shard->next_ns);
+    fli_mutex_unlock(&shard->lock);
+    lower_away(timers, next_ns);
 }
 
 uint64_t fli_timers_next_ns(const fli_timers *timers)
@@ -595,6 +721,34 @@ uint64_t fli_timers_next_ns(const fli_timers *timers)
         if (ns < next) next = ns;
     }
     return next;
+}
+
+uint64_t fli_timers_help_ns(const fli_timers *timers, uint32_t index)
+{
+    uint64_t next = FLI_NEVER;
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        const fli_timer_shard *shard = &timers->shards[i];
+        uint64_t               ns = fli_load_rlx(&shard->next_ns);
+        if (ns >= next) continue;
+        if (i != index && !fli_load_rlx(&shard->away)) ns = fli_clock_after(ns, FLI_TIMERS_HELP_NS);
+        if (ns < next) next = ns;
+    }
+    return next;
+}
+
+uint64_t fli_timers_late_ns(const fli_timers *timers, uint32_t index, uint64_t now_ns)
+{
+    uint64_t next_ns = fli_load_rlx(&timers->shards[index].next_ns), away_ns = fli_load_rlx(&timers->away_ns);
+    if (away_ns < next_ns) next_ns = away_ns;
+    return next_ns < now_ns ? now_ns - next_ns : 0;
+}
+
+bool fli_timers_any(const fli_timers *timers)
+{
+    for (uint32_t i = 0; i < timers->shard_count; i++) {
+        if (fli_load_rlx(&timers->shards[i].next_ns) != FLI_NEVER) return true;
+    }
+    return false;
 }
 
 uint64_t fli_timers_count(const fli_timers *timers)

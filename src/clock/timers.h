@@ -1,34 +1,50 @@
-/* timers.h - the clock commands: sleep, timer, ticker, cancel timer. One timer wheel per worker, each with its lock;
- * any worker may fire what is due in any wheel. Design: docs/design/timers.md. */
+/* timers.h - the clock commands: sleep, timer, ticker, cancel timer. One timer wheel per worker, each with its lock.
+ * The worker fires the timers of its wheel; other workers help if it is away or late. Design: docs/design/timers.md. */
 #ifndef FLI_CLOCK_TIMERS_H
 #define FLI_CLOCK_TIMERS_H
 
 #include <stdalign.h>
+#include <stdbool.h>
 
 #include <filch.h>
 
 #include "clock/wheel.h"
 #include "proc/runtime.h"
 
+/* How late the timers of another worker must be before a worker fires them, unless their owner is away. */
+#define FLI_TIMERS_HELP_NS UINT64_C(100000)
+
+/* The timers that one worker has armed. The owner fires them. Other workers do so if the owner is away (parked, or
+ * without a thread), or late by FLI_TIMERS_HELP_NS, as in a long step. */
 typedef struct fli_timer_shard {
     alignas(FLI_LINE) fli_mutex lock;
     fli_wheel    wheel;                          /* not atomic: protected by `lock` */
     fli_magazine spare_sleeps, spare_msg_timers; /* spare entries of the two slabs. Not atomic: protected by `lock` */
-    /* Time at which the next timer of the wheel may be due.  writes: under lock.  reads: any thread, as a hint,
-     * relaxed. A worker that arms a timer reads next_ns again before it parks, so a stale hint costs at most one
-     * useless poll. */
-    FLI_ATOMIC(uint64_t) next_ns;
-    FLI_ATOMIC(uint64_t) count; /* number of armed timers; written and read like `next_ns` */
+    /* Number of armed timers.  writes: under lock.  reads: any thread, for reports, relaxed. */
+    FLI_ATOMIC(uint64_t) count;
+    uint32_t             polls; /* number of polls by the owner. Not atomic: used by the owner alone */
+    uint32_t next_other; /* index of the shard of another worker at which the owner's next poll begins to help. Not
+                            atomic: used by the owner alone */
+    /* Time at which the next timer of the wheel may be due. On a cache line without other fields that change often,
+     * because other workers read it at their clock readings.  writes: under lock, if it changes.  reads: any thread, as
+     * a hint, relaxed. A stale hint costs at most one useless poll, because a worker that arms a timer reads next_ns
+     * again before it parks. */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) next_ns;
+    /* The owner is parked or has no thread.  writes: the owner; true only under lock.  reads: any thread, relaxed; a
+     * thread that arms a timer under lock relies on the value, all others use it as a hint. */
+    FLI_ATOMIC(bool) away;
 } fli_timer_shard;
 
 typedef struct fli_timers {
     fli_runtime     *rt;
     fli_timer_shard *shards;
     uint32_t         shard_count;
-    /* Number of calls of fli_timers_poll_some with a limit; selects the wheel at which a call starts.  writes and
-     * reads: workers, relaxed because it is only a counter. */
-    FLI_ATOMIC(uint32_t) looks;
-    fli_slab sleeps, msg_timers; /* the entries of timers.c: one slab for sleeps, one for all other timers */
+    /* The earliest time at which a timer of an owner that is away may be due; never later than that time.  writes: an
+     * owner that goes away, and any thread that arms a timer for one that is, by lowering it; the worker that finds it
+     * passed, by swap.  reads: all workers, at their clock readings.  PAIR timers.away */
+    alignas(FLI_LINE) FLI_ATOMIC(uint64_t) away_ns;
+    alignas(FLI_LINE) fli_slab sleeps,
+        msg_timers; /* the entries of timers.c: one slab for sleeps, one for all other timers */
 } fli_timers;
 
 filch_err fli_timers_init(fli_timers *timers, fli_runtime *rt, uint32_t shard_count, uint64_t now_ns);
@@ -38,22 +54,38 @@ void fli_timers_fini(fli_timers *timers);
 /* Handles every clock command. Thread: the worker that dispatches the command. */
 filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, filch_receiver receiver);
 
-/* Fires all timers that are due at `now_ns`. Returns how many timers it fired. Thread: a worker. */
+/* Fires all timers that are due at `now_ns`, except those whose owner is not late enough. Returns how many timers it
+ * fired. Thread: a worker. */
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
-/* Fires at most `most` timers that are due at `now_ns`; the others stay due. Each call starts at another wheel, so
- * that no wheel is starved. */
+/* As fli_timers_poll(), but fires at most `most` timers; further due timers fire in a later call. Every second call
+ * begins with the wheel of the calling worker and the other calls with the wheels of other workers, so that no wheel is
+ * starved. */
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most);
+/* As fli_timers_poll_some(), but looks only at the wheel of the worker, at two others, which change from call to call,
+ * and at those of owners that are away if one of their timers is due. */
+uint32_t fli_timers_poll_near(fli_timers *timers, uint64_t now_ns, uint32_t most);
+/* Says whether the worker `index`, which calls this function, is away: parked, or about to end. */
+void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away);
 /* Returns the time at which the next timer may be due, or FLI_NEVER if no timer is armed. */
 uint64_t fli_timers_next_ns(const fli_timers *timers);
+/* Returns the earliest time at which fli_timers_poll(), called by the worker `index`, would fire a timer, or FLI_NEVER
+ * if no timer is armed. */
+uint64_t fli_timers_help_ns(const fli_timers *timers, uint32_t index);
+/* Returns how late the timers of the worker `index` are at `now_ns`; 0: none is due. */
+uint64_t fli_timers_late_ns(const fli_timers *timers, uint32_t index, uint64_t now_ns);
+/* Returns true if a timer is armed. */
+bool     fli_timers_any(const fli_timers *timers);
 uint64_t fli_timers_count(const fli_timers *timers);
 
 /* After `delay_ns`, sets the flag FLI_KILL or FLI_CANCEL of the process with `serial`. Returns the id of the timer, or
  * 0 if there is no memory. When the process ends, the timer must be stopped with fli_timers_abandon(). Thread: any; a
  * thread that is no worker must then wake a worker that checks the timers. */
-FILCH_MUST_USE uint64_t fli_timers_raise(fli_timers *timers, uint64_t serial, uint64_t delay_ns, uint64_t flag);
+FILCH_MUST_USE uint64_t fli_timers_set_flag_later(fli_timers *timers, uint64_t serial, uint64_t delay_ns,
+                                                  uint64_t flag);
 
-/* Sets an alarm that calls hooks.alarm(cookie) at `due_ns`. Returns an id for fli_timers_abandon(), or 0 if there is no
- * memory. The alarm may still be called after fli_timers_abandon() if it was firing at that time. Thread: any. */
+/* Arms a timer that calls hooks.alarm(cookie) at `due_ns`. Returns an id for fli_timers_abandon(), or 0 if there is no
+ * memory. If the alarm fires while fli_timers_abandon() runs, the hook may still be called after fli_timers_abandon()
+ * has returned. Thread: any. */
 FILCH_MUST_USE uint64_t fli_timers_alarm(fli_timers *timers, uint64_t due_ns, uint64_t cookie);
 
 /* Completes the yield of `receiver` with FILCH_EDEADLINE at `due_ns`, unless it has been completed before. Returns
@@ -63,8 +95,8 @@ FILCH_MUST_USE uint64_t fli_timers_deadline(fli_timers *timers, filch_receiver r
 
 /* Stops the timer `id`. Has no effect if the timer has fired or if `id` was never the id of a timer. */
 void fli_timers_abandon(fli_timers *timers, uint64_t id);
-/* Returns the number of ticks that the message of ticker `id` stands for, and sets the number to 0. Returns 1 if the
- * ticker no longer exists. */
+/* Returns the number of ticks that the unread message of ticker `id` stands for, and sets this number to 0. Returns 1
+ * if the ticker no longer exists or has no unread tick. */
 uint64_t fli_timers_ticks(fli_timers *timers, uint64_t id);
 
 #endif

@@ -10,7 +10,7 @@
 #define TICK_NS (UINT64_C(1) << FLI_WHEEL_TICK_BITS)
 #define HOUR_NS FILCH_SECONDS(3600)
 
-/* The timers that all tests use. The hooks below access them too. */
+/* The timers that every test and the hooks below use. */
 static fli_timers timers;
 
 /* If not NULL, the `ready` hook calls this function while a timer is firing. */
@@ -34,14 +34,19 @@ static void on_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
     if (while_firing != NULL) while_firing((bench *)rt);
 }
 
-static void begin(bench *b)
+static void begin_with(bench *b, uint32_t shards)
 {
     bench_begin(b);
     b->rt.hooks.abandon = on_abandon;
     b->rt.hooks.ticks = on_ticks;
     b->rt.hooks.ready = on_ready;
     while_firing = NULL;
-    ok(fli_timers_init(&timers, &b->rt, 2, fli_clock_ns()));
+    ok(fli_timers_init(&timers, &b->rt, shards, fli_clock_ns()));
+}
+
+static void begin(bench *b)
+{
+    begin_with(b, 2);
 }
 
 static void end(bench *b)
@@ -91,10 +96,11 @@ static filch_err command(bench *b, fli_proc *p, uint32_t id, int64_t value, uint
 static bool read_one(bench *b, fli_proc *p, filch_event *event)
 {
     fli_event_node *node;
-    bench_drain(b, p);
+    bench_unstack(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
     fli_mail_release(&b->rt, &b->worker, p, event, &node, 1);
-    /* These tests read completions while a message waits. So the message must not get its turn after one of them. */
+    /* Clears FLI_NODE_PASSED of the oldest message, so that the next call reads a completion, not this message: the
+     * tests expect all completions before the message. */
     if (p->messages != 0) {
         fli_node_at(&b->rt, fli_node_at(&b->rt, p->messages)->next)->what &= (uint8_t)~FLI_NODE_PASSED;
     }
@@ -193,7 +199,7 @@ TEST(next_ns_is_the_due_time_of_the_earliest_timer)
         assert_true(fli_timers_next_ns(&timers) >= began_ns + least * HOUR_NS);
         assert_true(fli_timers_next_ns(&timers) <= fli_clock_ns() + least * HOUR_NS + TICK_NS);
     }
-    /* only the timer that was armed last is due */
+    /* only the timer that was armed last, the earliest one, is due */
     same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, COUNT - 1, 1);
     assert_true(fli_timers_next_ns(&timers) >= began_ns + 2 * HOUR_NS);
@@ -210,7 +216,8 @@ static void read_next_ns(bench *b)
     next_while_firing_ns = fli_timers_next_ns(&timers);
 }
 
-/* Otherwise other workers would take the lock, find no due timer, and not park. */
+/* fli_timers_next_ns() must not return the due time of a timer that is firing. Otherwise the other workers would take
+ * the lock, find no due timer, and not park. */
 TEST(next_ns_ignores_a_timer_that_is_firing)
 {
     bench b;
@@ -251,14 +258,14 @@ TEST(a_ticker_keeps_its_phase_and_merges_missed_ticks)
     uint64_t  start_ns = fli_clock_ns();
     same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 1);
-    /* The second tick fires half an hour late, in a message of its own. The third tick is due half an hour after
-     * that. */
+    /* The second tick fires half an hour late and has its own message. The third tick is due half an hour after the
+     * second has fired. */
     same(fli_timers_poll(&timers, start_ns + 2 * HOUR_NS + HOUR_NS / 2), 1);
     expect_message(&b, p, 4, 1);
     same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS - FILCH_SECONDS(60)), 0);
     same(fli_timers_poll(&timers, start_ns + 3 * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 1);
-    /* No poll for four hours: one message, which stands for all ticks that were due. */
+    /* No poll for four hours: the next poll sends one message, which stands for the four ticks that were due. */
     same(fli_timers_poll(&timers, start_ns + 7 * HOUR_NS + TICK_NS), 1);
     expect_message(&b, p, 4, 4);
     expect_nothing(&b, p);
@@ -295,9 +302,9 @@ TEST(the_tick_count_of_an_unknown_ticker_is_one)
     int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
     same(fli_timers_ticks(&timers, (uint64_t)id),
          1);                                        /* no tick has fired yet: a message stands for at least one tick */
-    same(fli_timers_ticks(&timers, UINT32_MAX), 1); /* unknown ticker: one tick, too */
+    same(fli_timers_ticks(&timers, UINT32_MAX), 1); /* 1: no ticker has this id */
     same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
-    /* 1: the id has another generation of the entry */
+    /* 1: the generation in the id is not that of the entry */
     same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1);
     same(fli_timers_ticks(&timers, (uint64_t)id), 3);
     same(fli_timers_ticks(&timers, (uint64_t)id), 1);
@@ -405,8 +412,7 @@ static void abandon_it(bench *b)
     fli_timers_abandon(&timers, (uint64_t)firing_id);
 }
 
-/* The `ready` hook runs while the timer fires, after the lock was released and before it is taken again: the entry is
- * FIRING. */
+/* The timer fires between two times at which the lock is held. The `ready` hook runs meanwhile: the entry is FIRING. */
 TEST(a_ticker_cancelled_while_it_fires_is_gone)
 {
     bench b;
@@ -419,7 +425,7 @@ TEST(a_ticker_cancelled_while_it_fires_is_gone)
     same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
     while_firing = NULL;
     same(fli_timers_count(&timers), 0);
-    expect_message(&b, p, 6, 1); /* the message was already being sent */
+    expect_message(&b, p, 6, 1); /* the ticker was abandoned when its message was already being sent */
     same(fli_timers_poll(&timers, start_ns + 9 * HOUR_NS), 0);
     expect_nothing(&b, p);
     same(cancel(&b, p, firing_id), 0);
@@ -454,7 +460,8 @@ TEST(a_ticker_cancelled_twice_while_it_fires_is_gone_once)
     end(&b);
 }
 
-/* A message that was in the mailbox at the cancel is delivered after the completion of the cancel, with its number. */
+/* If the message of a ticker is in the mailbox when the ticker is cancelled, the message is delivered after the
+ * completion of the cancel, with its number of ticks. */
 TEST(a_cancelled_ticker_keeps_the_number_of_its_unread_ticks)
 {
     bench b;
@@ -618,7 +625,8 @@ TEST(no_memory_for_a_timer_leaves_nothing_behind)
             bench b;
             begin(&b);
             fli_proc *p = spawn(&b);
-            /* allocates the first block of nodes, so that it is not counted below */
+            /* makes the slab allocate its first block of nodes, so that the loop below does not count this
+             * allocation */
             assert_non_null(fli_yield_open(&b.rt, &b.worker, p, 1, 1));
             fli_yield_abandon(&b.rt, &b.worker, p);
             test_alloc_fail(&b.alloc, nth, false);
@@ -663,7 +671,7 @@ TEST(ticks_without_memory_for_a_message_are_counted_in_the_next)
     fli_event_node *used_up = use_up_nodes(&b, NULL);
     same(fli_timers_poll(&timers, start_ns + HOUR_NS), 1);
     expect_message(&b, p, 4, 1);
-    used_up = use_up_nodes(&b, used_up); /* also the node that was freed when the message was read */
+    used_up = use_up_nodes(&b, used_up); /* takes also the node that was freed when the message was read */
     for (uint64_t i = 2; i <= 3; i++) {
         same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
         expect_nothing(&b, p);
@@ -674,7 +682,8 @@ TEST(ticks_without_memory_for_a_message_are_counted_in_the_next)
     same(fli_timers_poll(&timers, start_ns + 4 * HOUR_NS), 1);
     expect_message(&b, p, 4, 3);
     expect_nothing(&b, p);
-    /* The delayed message has been sent. So ticks that are not read in time are merged into one message, as before. */
+    /* The message that could not be sent earlier has been sent now. So further unread ticks are merged into one message
+     * again. */
     for (uint64_t i = 5; i <= 6; i++) same(fli_timers_poll(&timers, start_ns + i * HOUR_NS), 1);
     expect_message(&b, p, 4, 2);
     expect_nothing(&b, p);
@@ -743,7 +752,7 @@ TEST(a_due_sleep_is_not_starved_by_timers_of_another_wheel)
         assert_in_range(looks, 0, 3);
         same(fli_timers_poll_some(&timers, due_ns, 1), 1);
         assert_true(read_one(&b, p, &event));
-        /* the process sleeps again */
+        /* the process sleeps again, in the first wheel */
         if (event.tag != mine) ok(command(&b, p, FILCH_CMD_SLEEP, (int64_t)HOUR_NS, event.tag));
     }
     same(fli_timers_poll(&timers, due_ns), 3);
@@ -823,6 +832,117 @@ TEST(an_abandoned_sleep_does_not_free_the_node_of_an_earlier_timer)
     end(&b);
 }
 
+/* ---- owners and helpers ---- */
+
+enum { SHARDS = 9 };
+
+/* Worker `index` arms a sleep of an hour. Worker 0 is the current worker afterwards. */
+static void sleep_at(bench *b, fli_proc *p, uint32_t index)
+{
+    b->worker.index = index;
+    ok(command(b, p, FILCH_CMD_SLEEP, HOUR_NS, index));
+    b->worker.index = 0;
+}
+
+TEST(a_worker_leaves_the_timers_of_a_working_owner_to_it_until_they_are_late)
+{
+    bench b;
+    begin_with(&b, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
+    fli_proc *p = spawn(&b);
+    sleep_at(&b, p, 5);
+    uint64_t due_ns = fli_timers_next_ns(&timers);
+    same(fli_timers_help_ns(&timers, 0), due_ns + FLI_TIMERS_HELP_NS);
+    same(fli_timers_help_ns(&timers, 5), due_ns);
+    same(fli_timers_poll(&timers, due_ns + FLI_TIMERS_HELP_NS - 1), 0);
+    /* Each poll looks at two of the eight other shards. */
+    uint32_t fired = 0;
+    for (int i = 0; i < (SHARDS - 1) / 2; i++)
+        fired += fli_timers_poll_near(&timers, due_ns + FLI_TIMERS_HELP_NS, UINT32_MAX);
+    same(fired, 1);
+    sleep_at(&b, p, 5);
+    b.worker.index = 5;
+    same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due)
+{
+    bench b;
+    begin_with(&b, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
+    fli_proc *p = spawn(&b);
+    /* Armed before the owner goes away, and after. */
+    sleep_at(&b, p, 4);
+    fli_timers_set_away(&timers, 4, true);
+    fli_timers_set_away(&timers, 8, true);
+    sleep_at(&b, p, 8);
+    uint64_t first_ns = fli_load_rlx(&timers.shards[4].next_ns), second_ns = fli_load_rlx(&timers.shards[8].next_ns);
+    same(fli_timers_help_ns(&timers, 0), first_ns);
+    same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
+    for (int i = 0; i < SHARDS; i++) same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
+    /* Each poll fires one of the two; the other one stays published. The two shards that a poll looks at in turn are
+     * others. */
+    for (int i = 0; i < 2; i++) {
+        timers.shards[0].next_other = 1;
+        same(fli_timers_poll_near(&timers, second_ns, 1), 1);
+    }
+    same(fli_timers_count(&timers), 0);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(a_timer_that_is_armed_for_an_owner_that_is_away_fires_when_it_is_due)
+{
+    bench b;
+    begin_with(&b, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
+    fli_timers_set_away(&timers, 7, true);
+    fli_proc *p = spawn(&b);
+    sleep_at(&b, p, 7);
+    same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+/* The owner publishes the first tick when it goes away; the worker that fires a tick publishes the next one. */
+TEST(a_ticker_of_an_owner_that_is_away_ticks_in_time)
+{
+    bench b;
+    begin_with(&b, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
+    fli_proc *p = spawn(&b);
+    b.worker.index = 6;
+    int64_t ticker = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 1);
+    b.worker.index = 0;
+    fli_timers_set_away(&timers, 6, true);
+    for (int i = 0; i < 20; i++) same(fli_timers_poll_near(&timers, fli_timers_next_ns(&timers), UINT32_MAX), 1);
+    same(cancel(&b, p, ticker), 1);
+    finish(&b, p);
+    end(&b);
+}
+
+TEST(timers_are_late_if_the_worker_or_an_owner_that_is_away_is)
+{
+    bench b;
+    begin_with(&b, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
+    fli_proc *p = spawn(&b);
+    assert_false(fli_timers_any(&timers));
+    sleep_at(&b, p, 3);
+    assert_true(fli_timers_any(&timers));
+    uint64_t due_ns = fli_timers_next_ns(&timers);
+    same(fli_timers_late_ns(&timers, 3, due_ns - 1), 0);
+    same(fli_timers_late_ns(&timers, 3, due_ns + 5), 5);
+    same(fli_timers_late_ns(&timers, 0, due_ns + 5), 0);
+    fli_timers_set_away(&timers, 3, true);
+    same(fli_timers_late_ns(&timers, 0, due_ns + 5), 5);
+    same(fli_timers_poll_near(&timers, due_ns, UINT32_MAX), 1);
+    finish(&b, p);
+    end(&b);
+}
+
 /* ---- threads ---- */
 
 enum { POLLERS = 2 };
@@ -840,16 +960,17 @@ static void poll_on(void *arg)
     poller *me = arg;
     me->worker.rt = &me->b->rt;
     fli_current_set(&me->worker);
+    fli_timers_set_away(&timers, me->worker.index, false);
     while (!fli_load_acq(&polled_enough)) {
         (void)fli_timers_poll(&timers, fli_clock_ns());
-        fli_thread_yield();
+        yield_slice();
     }
     fli_slab_empty(&me->b->rt.nodes, &me->worker.nodes);
     fli_current_set(NULL);
 }
 
-/* Reads events up to the next completion and returns the int of the completion. Adds to *timer_messages the timer
- * messages that come before it. */
+/* Reads events up to the next completion and returns the number in that completion. Adds the number of timer messages
+ * before the completion to *timer_messages. */
 static int64_t completion_of(bench *b, fli_proc *p, uint64_t *timer_messages)
 {
     filch_event event;
@@ -873,6 +994,7 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
     for (int i = 0; i < POLLERS; i++) {
         memset(&pollers[i], 0, sizeof pollers[i]);
         pollers[i].b = &b;
+        pollers[i].worker.index = (uint32_t)i;
         ok(fli_thread_start(&pollers[i].thread, "poller", poll_on, &pollers[i]));
     }
     fli_proc *p = spawn(&b);
@@ -897,7 +1019,8 @@ TEST(each_timer_fires_or_is_stopped_whichever_worker_polls)
         ok(command(&b, p, FILCH_CMD_TIMER_CANCEL, id, FILCH_CMD_TIMER_CANCEL));
         int64_t gone = completion_of(&b, p, &timer_messages);
         if (timer) stopped += (uint64_t)gone;
-        else same(gone, 1); /* stopping succeeded: a ticker always has a next tick that can be stopped */
+        /* 1: the cancel stopped the ticker, because a ticker always has a next tick that can be stopped */
+        else same(gone, 1);
     }
     until(fli_timers_count(&timers) == 0);
     fli_store_rel(&polled_enough, true);
@@ -937,6 +1060,11 @@ int main(void)
         cmocka_unit_test(ticks_without_memory_for_a_message_are_counted_in_the_next),
         cmocka_unit_test(a_ticker_with_a_delayed_message_can_be_stopped),
         cmocka_unit_test(poll_some_fires_at_most_max_timers_and_the_others_stay_due),
+        cmocka_unit_test(a_worker_leaves_the_timers_of_a_working_owner_to_it_until_they_are_late),
+        cmocka_unit_test(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due),
+        cmocka_unit_test(a_timer_that_is_armed_for_an_owner_that_is_away_fires_when_it_is_due),
+        cmocka_unit_test(a_ticker_of_an_owner_that_is_away_ticks_in_time),
+        cmocka_unit_test(timers_are_late_if_the_worker_or_an_owner_that_is_away_is),
         cmocka_unit_test(a_due_sleep_is_not_starved_by_timers_of_another_wheel),
         cmocka_unit_test(all_timers_due_at_once_fire),
         cmocka_unit_test(a_timer_with_the_longest_span_can_be_armed_and_stopped),

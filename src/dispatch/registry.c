@@ -69,7 +69,7 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
 {
     if (registry == NULL) return filch_invalid("registry is NULL");
     if (handler == NULL) return filch_invalid("handler is NULL");
-    if (id == 0) return filch_invalid("id is 0");
+    if (id == 0) return filch_invalid("id is 0, which is no command");
     if (fli_load_acq(&registry->frozen)) return FILCH_EFROZEN; /* PAIR registry.freeze, acquire half */
     if (fli_registry_find(registry, id) != NULL) return FILCH_EEXISTS;
     fli_handler entry = { .handle = handler, .user = user };
@@ -79,7 +79,8 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
     }
     if (registry->row_count * 2 >= registry->row_room && !grow(registry)) return FILCH_ENOMEM;
     row *at = place(registry->rows, registry->row_room, id);
-    if (at->id == 0) registry->row_count++; /* a row whose handler was removed is still counted */
+    /* if the row of `id` exists because its handler was removed, the row is already counted */
+    if (at->id == 0) registry->row_count++;
     *at = (row){ .id = id, .handler = entry };
     return FILCH_OK;
 }
@@ -87,7 +88,7 @@ filch_err filch_registry_add(filch_registry *registry, uint32_t id, filch_handle
 filch_err filch_registry_remove(filch_registry *registry, uint32_t id)
 {
     if (registry == NULL) return filch_invalid("registry is NULL");
-    if (id == 0) return filch_invalid("id is 0");
+    if (id == 0) return filch_invalid("id is 0, which is no command");
     if (fli_load_acq(&registry->frozen)) return FILCH_EFROZEN; /* PAIR registry.freeze, acquire half */
     if (fli_registry_find(registry, id) == NULL) return FILCH_ECOMMAND;
     if (id < SMALL_IDS) registry->small[id] = (fli_handler){ NULL, NULL };

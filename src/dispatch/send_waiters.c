@@ -55,7 +55,7 @@ static unsigned stripe_of(const fli_proc *p)
 }
 
 /* fli_proc.waiters holds the number of waiting messages in its high half and the handle of the newest in its low half.
- * Both functions require the lock of the stripe. */
+ * queue_of() and set_queue() require the lock of the stripe. */
 static fli_waiting queue_of(fli_proc *p)
 {
     uint64_t waiters = fli_load_rlx(&p->waiters);
@@ -101,8 +101,8 @@ static filch_err queue(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p, 
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
-/* Sends the message or queues it. Returns FILCH_OK if the message is in the mailbox (*waits unchanged) or queued
- * (*waits true). */
+/* Pushes the message to the mailbox, or queues it until the mailbox has space. Returns FILCH_OK in both cases; sets
+ * *waits to true if the message is queued. */
 static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                              fli_event_node *node, uint64_t key, bool *waits)
 {
@@ -151,15 +151,15 @@ no_node:
     return err;
 }
 
-/* Completes the yield of a sender. Called without the lock, because completing may wake and queue processes. An error
- * means that the sender has ended meanwhile; the error is ignored. */
+/* Completes the yield `key` of a sender with `outcome`. Called without the lock, because completing may wake and queue
+ * processes. If the sender has ended meanwhile, filch_complete() returns an error, which is ignored. */
 static void complete(fli_runtime *rt, uint64_t key, filch_err outcome)
 {
     filch_receiver receiver = { .sched = (filch_sched *)rt, .key = key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), outcome);
 }
 
-/* Frees a message that was not sent, and completes its sender with FILCH_EDEAD. */
+/* Frees a waiting message when its receiver has ended, and completes the yield of its sender with FILCH_EDEAD. */
 static void refuse(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 {
     uint64_t   key = node->tag;
@@ -174,13 +174,13 @@ static void refuse(fli_runtime *rt, fli_local *worker, fli_event_node *node)
 /* Pushes the oldest waiting messages while they fit, at most FLI_SEND_WAITERS_SLICE, and stores the keys of their
  * yields. Stops at the first message that does not fit, so that no message overtakes another. Returns the number of
  * keys. Requires the lock of the stripe. */
-static uint32_t admit(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, uint64_t *keys)
+static uint32_t push_fitting(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, uint64_t *keys)
 {
     fli_waiting waiting = queue_of(p);
     uint32_t    count = 0;
     while (waiting.count > 0 && count < FLI_SEND_WAITERS_SLICE) {
         fli_event_node *newest = fli_node_at(rt, waiting.newest), *oldest = fli_node_at(rt, newest->next);
-        uint32_t        second = oldest->next; /* the push replaces `next` */
+        uint32_t        second = oldest->next; /* read before the push, which changes oldest->next */
         uint64_t        key = oldest->tag;
         oldest->tag = 0;
         if (fli_message_put(rt, worker, p, gen, oldest, true) != FILCH_OK) {
@@ -201,7 +201,7 @@ void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc
     uint64_t   keys[FLI_SEND_WAITERS_SLICE];
     unsigned   stripe = stripe_of(p);
     fli_mutex_lock(&waiters->stripes[stripe].lock);
-    uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), count = admit(rt, worker, p, gen, keys);
+    uint32_t gen = fli_word_gen(fli_state_peek(&p->state)), count = push_fitting(rt, worker, p, gen, keys);
     waiters->stripes[stripe].count -= count;
     if (queue_of(p).count == 0) fli_limit_wait_over(p, gen);
     fli_mutex_unlock(&waiters->stripes[stripe].lock);
@@ -211,7 +211,8 @@ void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc
 fli_waiting fli_send_waiters_detach(fli_send_waiters *waiters, fli_proc *p)
 {
     unsigned stripe = stripe_of(p);
-    /* The load of the process is closed: after the sender that holds the lock now, no sender is queued any more. */
+    /* The load of the process is closed: a sender that takes the lock after this thread finds the process dead and is
+     * not queued. */
     fli_mutex_lock(&waiters->stripes[stripe].lock);
     fli_waiting detached = queue_of(p);
     set_queue(p, (fli_waiting){ 0, 0 });

@@ -6,7 +6,7 @@
 #include "support/bench_runtime.h"
 #include "support/until.h"
 
-/* The queues of waiting senders that on_room() and on_no_room() use. One variable for all tests. */
+/* The waiting senders of all tests. The hooks on_room() and on_no_room() use this variable. */
 static fli_send_waiters room;
 
 static void on_room(fli_runtime *rt, fli_proc *p)
@@ -36,7 +36,7 @@ static void end(bench *b)
     bench_end(b);
 }
 
-/* Ends the process as fli_finish() does: completes the waiting senders. */
+/* Ends the process as fli_finish() does: also completes the senders that wait for space in its mailbox. */
 static void finish(bench *b, fli_proc *p)
 {
     uint64_t serial = fli_proc_serial(p);
@@ -47,7 +47,7 @@ static void finish(bench *b, fli_proc *p)
     fli_slab_give(&b->rt.procs, &b->worker.procs, p);
 }
 
-/* Makes `from` yield a send. Returns the result of its handler. */
+/* Makes `from` yield a send to `to`. Returns the result of the handler of FILCH_CMD_SEND. */
 static filch_err yield_send(bench *b, fli_proc *from, filch_pid to, filch_data data, uint64_t tag)
 {
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker, from, FILCH_CMD_SEND, tag);
@@ -61,7 +61,7 @@ static uint32_t read_some(bench *b, fli_proc *p, uint32_t max, filch_event *even
 {
     static filch_event lent[BENCH_EVENTS];
     fli_event_node    *nodes[BENCH_EVENTS];
-    bench_drain(b, p);
+    bench_unstack(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, lent, nodes, max);
     if (events != NULL) memcpy(events, lent, count * sizeof *events);
     fli_mail_release(&b->rt, &b->worker, p, lent, nodes, count);
@@ -201,7 +201,7 @@ TEST(waiting_senders_are_completed_when_the_receiver_ends)
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    /* A sender that waits for another receiver of the same stripe keeps waiting. */
+    /* `other` is another receiver of the same stripe: a sender that waits for it keeps waiting when `to` ends. */
     fli_proc *receivers[FLI_SEND_WAITERS_STRIPES], *other = NULL;
     for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++) {
         receivers[i] = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
@@ -274,11 +274,12 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     passing_slot = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
     fli_event_node *node = fli_yield_open(&b.rt, &b.worker, from, FILCH_CMD_SEND, 1);
-    char            bytes[64] = { 0 }; /* too long for the node: copied after the receiver was found alive */
-    filch_command   command = { .id = FILCH_CMD_SEND,
-                                .from = bench_pid(from),
-                                .target = bench_pid(passing_slot),
-                                .data = filch_bytes(bytes, sizeof bytes) };
+    /* too long for the node: memory for the copy is allocated after the receiver was found alive */
+    char          bytes[64] = { 0 };
+    filch_command command = { .id = FILCH_CMD_SEND,
+                              .from = bench_pid(from),
+                              .target = bench_pid(passing_slot),
+                              .data = filch_bytes(bytes, sizeof bytes) };
     passing = &b;
     same(fli_send_waiters_send(&room, &b.rt, &command, fli_yield_receiver(&b.rt, node)), FILCH_EDEAD);
     assert_null(passing);
@@ -352,7 +353,9 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
     bench b;
     begin(&b);
     fli_proc *to = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT), *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    fli_proc *other = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL); /* a list of two yields needs no memory */
+    /* `other` sends too, because a process with at most two outstanding yields needs no memory for its list of
+     * yields */
+    fli_proc *other = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     enum { TAKEN_MAX = 100000, MADE = 16 };
     static fli_event_node *taken[TAKEN_MAX];
     for (int i = 0; i < MADE; i++) taken[i] = fli_node_take(&b.rt, &b.worker);
@@ -371,7 +374,7 @@ TEST(no_memory_to_wait_is_an_error_and_leaks_nothing)
     };
     same(fli_send_waiters_send(&room, &b.rt, &command, fli_yield_receiver(&b.rt, node)), FILCH_ENOMEM);
     for (uint32_t i = 0; i < count; i++) fli_node_give(&b.rt, &b.worker, taken[i]);
-    /* Waiting itself needs no memory but the node of the message. */
+    /* A waiting sender needs no memory except the node of its message. */
     ok(yield_send(&b, other, bench_pid(to), filch_int(4), 4));
     test_alloc_fail(&b.alloc, 0, false);
     same(fli_load_rlx(&b.worker.counters.refused), 0);
@@ -423,15 +426,15 @@ static void send_on(void *arg)
         fli_event_node *at;
         uint32_t        count = 0;
         while (count == 0) {
-            fli_mail_drain(&c->b.rt, &s->worker, s->p, fli_word_head(fli_state_look(&s->p->state)));
+            fli_mail_unstack(&c->b.rt, &s->worker, s->p, fli_word_head(fli_state_look(&s->p->state)));
             count = fli_mail_collect(&c->b.rt, s->p, false, &event, &at, 1);
-            if (count == 0) fli_thread_yield();
+            if (count == 0) yield_slice();
         }
         if (event.error == FILCH_OK) fli_add_rlx(&c->delivered, 1);
         else fli_add_rlx(&c->dead, 1);
         fli_mail_release(&c->b.rt, &s->worker, s->p, &event, &at, 1);
     }
-    /* Ends the sender's process on this thread, with the sender's own magazine. */
+    /* Ends the process `s->p` on this thread, so that its nodes go to this thread's own magazine. */
     fli_yield_abandon(&c->b.rt, &s->worker, s->p);
     (void)fli_mail_discard(&c->b.rt, &s->worker, s->p, fli_state_finish(&s->p->state));
     fli_slab_empty(&c->b.rt.nodes, &s->worker.nodes);
@@ -456,7 +459,7 @@ TEST(no_sender_is_left_waiting_while_receivers_start_and_end)
     for (uint64_t life = 0; life < lives; life++) {
         for (uint64_t k = 0; k < 3 + life % 5; k++) {
             read += read_some(&c.b, p, 1, NULL);
-            if (k % 2 == 0) fli_thread_yield();
+            if (k % 2 == 0) yield_slice();
         }
         uint64_t serial = fli_proc_serial(p);
         fli_yield_abandon(&c.b.rt, &c.b.worker, p);

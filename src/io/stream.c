@@ -108,7 +108,7 @@ filch_err fli_stream_add_to_poller(fli_io *io, fli_stream *s)
     uint64_t mark = s->kind == FLI_STREAM_POLL ? FLI_POLL_MARK : 0;
     int      why = fli_poller_add(&io->poller, s->fd, fli_stream_id(s) | mark);
     if (why == ENOSPC)
-        return FILCH_ESYS; /* not a full disk: the user has reached the limit of descriptors in pollers */
+        return FILCH_ESYS; /* here ENOSPC is no full disk: the user has reached the limit of descriptors in pollers */
     if (why != 0) return fli_io_error(why);
     s->in_poller = true;
     (void)fli_add_acqrel(&io->fd_count, 1); /* PAIR io.fd_count, release half */
@@ -157,8 +157,8 @@ filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int f
     s->resume_ns = s->backoff_ns = 0;
     s->sender.size = 0;
     fli_store_rlx(&s->owner, 0);
-    /* Opened before it is added to the poller: a report for a stream that is not open would be lost. No other thread
-     * has its id yet. */
+    /* The stream is opened before it is added to the poller: a report for a stream that is not open would be lost. No
+     * other thread knows the id of the stream yet. */
     fli_stream_state_open(&s->state);
     err = kind == FLI_STREAM_FILE || fd < 0 ? FILCH_OK : fli_stream_add_to_poller(io, s);
     if (err != FILCH_OK) goto no_watch;
@@ -181,7 +181,8 @@ void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen)
 {
     unsigned ours = 0;
     bool     closes = fli_stream_state_begin_close(&s->state, gen, &ours);
-    FLI_ASSERT(closes); /* only the thread that took the stream from its owner or its transfer closes it */
+    /* always true: only one thread takes the stream from its owner or its transfer, and only that thread closes it */
+    FLI_ASSERT(closes);
     for (int direction = FLI_READING; direction <= FLI_WRITING; direction++) {
         if ((ours & 1u << direction) != 0)
             fli_op_settle(io, s, (fli_direction)direction, fli_io_result_err(FILCH_ECANCELLED));
@@ -256,7 +257,7 @@ static filch_err transfer_make(fli_io *io, uint64_t id, filch_data *out)
     fli_stream_transfer *transfer = fli_alloc(&io->rt->mem, sizeof *transfer);
     if (transfer == NULL) return FILCH_ENOMEM;
     *transfer = (fli_stream_transfer){ .io = io, .mem = io->rt->mem, .id = id };
-    /* true until the message is sent: freeing the payload earlier does not close the stream */
+    /* true until the message is sent, so that freeing the payload before the send does not close the stream */
     fli_atomic_init(&transfer->taken, true);
     fli_mutex_lock(&io->lock);
     transfer->next = io->transfers;
@@ -286,8 +287,8 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
     filch_err  err = transfer_make(io, stream.id, &data);
     if (err != FILCH_OK) return err;
     fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(&data);
-    /* No operation can start on `s` before the message is sent: only this process could start one, and it is in this
-     * call. */
+    /* No operation can start on `s` before the message is sent: only this process could start an operation, and it is
+     * in this call. */
     bool ours = disown(io, s, worker->serial);
     FLI_ASSERT(ours);
     fli_store_rel(&transfer->taken, false); /* PAIR io.transfer, release half */
@@ -304,7 +305,7 @@ filch_err fli_io_give(fli_io *io, fli_local *worker, filch_stream stream, filch_
 filch_err fli_io_take(fli_io *io, fli_local *worker, const filch_data *data, filch_stream *stream)
 {
     if (data->form != FLI_FORM_BLOCK || fli_block_free_fn(data->as.ref.block) != transfer_free)
-        return filch_invalid("data is not a stream that was given");
+        return filch_invalid("data is not a stream that filch_stream_give has sent");
     fli_stream_transfer *transfer = (fli_stream_transfer *)filch_raw(data);
     if (transfer->io != io) return FILCH_EFOREIGN;
     if (fli_ext_get(io->rt, worker->current) == NULL) return FILCH_ENOMEM;

@@ -9,7 +9,7 @@
 #include "payload/data.h"
 #include "port/desc.h"
 
-static int64_t put(fli_stream *s, const void *bytes, size_t size)
+static int64_t write_once(fli_stream *s, const void *bytes, size_t size)
 {
     return s->kind == FLI_STREAM_SOCKET ? fli_net_send(s->fd, bytes, size) : fli_desc_write(s->fd, bytes, size);
 }
@@ -34,7 +34,7 @@ fli_io_result fli_write_try(fli_io *io, fli_stream *s, fli_op *op)
             fli_op_hold(io, op);
             return fli_io_result_later();
         }
-        int64_t n = put(s, bytes + op->done, left < budget ? left : budget);
+        int64_t n = write_once(s, bytes + op->done, left < budget ? left : budget);
         if (n < 0) {
             fli_op_hold(io, op);
             return fli_io_result_failed(n);

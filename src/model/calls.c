@@ -26,7 +26,7 @@ static filch_err bad_group(void)
 
 /* ---- carrying out requests ---- */
 
-/* Carries out a request about two processes: the one that asks (`from`) and `target`. */
+/* Carries out a request about two processes: `from`, which makes the request, and `target`. */
 static filch_err relate_two(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *from,
                             const fli_endpoint *target)
 {
@@ -118,6 +118,19 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
 
 /* ---- public calls ---- */
 
+/* Returns true if the phase of the scheduler refuses the request. A request of a step or handler is never refused here.
+ * During a stop, messages from outside are refused, as filch_send() refuses them; other requests from outside are
+ * refused when the scheduler is closed. In a simulation one thread runs everything: a caller without a current process
+ * is outside. */
+static bool is_refused(fli_runtime *rt, const fli_local *worker, uint32_t op)
+{
+    bool outside = worker == NULL || (rt->sim != NULL && worker->current == NULL);
+    bool sends = op == FILCH_CMD_BROADCAST || op == FILCH_CMD_SEND_NAME;
+    if (!outside) return false;
+    uint32_t phase = fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
+    return sends ? phase != FLI_OPEN : worker == NULL && phase == FLI_CLOSED;
+}
+
 static filch_err relate_checked(filch_sched *sched, fli_request *request, const char *call)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
@@ -125,8 +138,7 @@ static filch_err relate_checked(filch_sched *sched, fli_request *request, const 
     fli_local   *worker = fli_current_worker(rt);
     if (FLI_UNLIKELY(worker != NULL && worker->rec_hooks != NULL)) return worker->rec_hooks->relate(worker, request);
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, call)) return FILCH_ESTATE;
-    if (worker == NULL && fli_load_acq(&rt->phase) == FLI_CLOSED)
-        return FILCH_ECLOSED; /* PAIR runtime.phase, acquire */
+    if (is_refused(rt, worker, request->op)) return FILCH_ECLOSED;
     return fli_relate(rt, request);
 }
 
@@ -227,7 +239,8 @@ filch_err filch_broadcast(filch_sched *sched, const char *group, filch_data data
     fli_request request = { .op = FILCH_CMD_BROADCAST, .name = group, .data = &data };
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_name_is_sound(group)) return filch_invalid("group is NULL or not 1 to 255 bytes");
-    /* As in filch_send(): a message of a process has a sender, a message of a handler has none. */
+    /* As in filch_send(): a message that a process sends has this process as its sender, a message that a handler sends
+     * has no sender. */
     const fli_local *worker = fli_current_worker(&sched->rt);
     bool             inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (inside) request.from = (filch_pid){ sched->rt.node_id, worker->serial };

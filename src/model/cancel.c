@@ -15,7 +15,7 @@ static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64
     fli_relation *relation;
     filch_err     err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
-    uint64_t id = fli_timers_raise(timers, endpoint->serial, deadline_ns, FLI_KILL);
+    uint64_t id = fli_timers_set_flag_later(timers, endpoint->serial, deadline_ns, FLI_KILL);
     if (id == 0) {
         fli_relation_free(m, relation);
         return FILCH_ENOMEM;
@@ -34,8 +34,8 @@ static filch_err set_deadline(fli_model *m, const fli_endpoint *endpoint, uint64
     return FILCH_EDEAD;
 }
 
-/* Returns true if a supervisor cancels its child during a stop. Such a cancel is delivered after the messages that
- * the child has not read yet. */
+/* Returns true if process `me` is the supervisor of `endpoint` and cancels it during a stop. Such a cancel is delivered
+ * after the messages that the child has not read yet. */
 static bool is_polite(const fli_runtime *rt, const fli_endpoint *me, const fli_endpoint *endpoint)
 {
     if (me->serial == 0 || endpoint->rt != rt || !fli_stop_is_polite((filch_sched *)endpoint->rt)) return false;

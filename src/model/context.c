@@ -51,7 +51,8 @@ static filch_err arm_deadline(fli_model *m, const fli_endpoint *endpoint, uint64
     fli_relation *relation;
     filch_err     err = fli_relation_make(m, FLI_RELATION_DEADLINE, endpoint, NULL, &relation);
     if (err != FILCH_OK) return err;
-    relation->timer = fli_timers_raise(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
+    relation->timer =
+        fli_timers_set_flag_later(&((filch_sched *)endpoint->rt)->timers, endpoint->serial, left_ns, FLI_CANCEL);
     if (relation->timer == 0) {
         fli_relation_free(m, relation);
         return FILCH_ENOMEM;
@@ -106,7 +107,7 @@ void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t ti
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
     bool      late = fli_values_deadline(values) <= fli_now(endpoint->rt);
     /* If the deadline has passed, the CANCEL flag is set below, so the timer is no longer needed. The timer may have
-     * fired already, without any effect, because the process could not receive events then. */
+     * fired already. Then it had no effect, because the process was not open yet and could not receive events. */
     if (late && timer != 0) fli_timers_abandon(&((filch_sched *)endpoint->rt)->timers, timer);
     for (filch_values *s = fli_scope_first(values); s != NULL && !late; s = fli_scope_next(s)) {
         late = fli_scope_cancelled(s, true) != FILCH_OK;
@@ -141,11 +142,5 @@ uint64_t filch_ctx_deadline(const filch_ctx *ctx)
 
 filch_err filch_ctx_cancelled(const filch_ctx *ctx)
 {
-    filch_err reason = FILCH_OK;
-    if (ctx == NULL) return FILCH_OK;
-    for (filch_values *s = fli_scope_first(fli_ctx_values(ctx)); s != NULL && reason == FILCH_OK;
-         s = fli_scope_next(s)) {
-        reason = fli_scope_cancelled(s, false);
-    }
-    return reason;
+    return ctx != NULL ? fli_values_cancelled(fli_ctx_values(ctx)) : FILCH_OK;
 }

@@ -109,21 +109,20 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (m == NULL) return FILCH_EFOREIGN;
     fli_local *worker = fli_current_worker(rt);
     if (worker != NULL && worker->rec_hooks != NULL)
-        return FILCH_ESTATE; /* refused, because a recording covers one
-                                scheduler */
+        return FILCH_ESTATE; /* refused in a recorded step, because a recording covers one scheduler */
     bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;
-    err = fli_endpoint_pin(m, rt, (filch_pid){ node, 1 }, &endpoint); /* serial 1 stands for any process: only the
-                                                                         host matters */
+    /* serial 1 stands for any process of the node: only its host is needed */
+    err = fli_endpoint_pin(m, rt, (filch_pid){ node, 1 }, &endpoint);
     if (err != FILCH_OK) return err;
     err = fli_access_check(m, rt, FILCH_CMD_SPAWN, &endpoint, (filch_pid){ 0, 0 });
     if (err == FILCH_OK) {
         fli_birth birth = { .relations = relations, .tag = opt.tag, .name = opt.name };
         if (inside) birth.parent = (filch_pid){ rt->node_id, worker->serial };
         if (opt.values == NULL && inside) opt.values = worker->current->values;
-        bool plain = relations == 0 && opt.name == NULL;
-        err = fli_spawn((filch_sched *)endpoint.rt, type, &opt, plain ? NULL : &birth, pid);
+        bool unrelated = relations == 0 && opt.name == NULL;
+        err = fli_spawn((filch_sched *)endpoint.rt, type, &opt, unrelated ? NULL : &birth, pid);
     }
     fli_endpoint_unpin(m, rt, &endpoint);
     return err;

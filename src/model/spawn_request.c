@@ -10,15 +10,16 @@
 #include "sched/sched.h"
 #include "sched/spawn.h"
 
-/* A spawn_request begins with the address of this variable; a payload that does not is refused. */
+/* A spawn_request begins with the address of this variable. The handler refuses a payload that does not begin with
+ * it. */
 static const char magic;
 
 typedef struct spawn_request {
     const char         *magic;
     fli_mem             mem;
     const filch_type   *type;
-    filch_spawn_options opt;  /* all memory that the options point to belongs to the request */
-    size_t              size; /* size in bytes of the struct with the texts and messages */
+    filch_spawn_options opt;  /* copies of the spawn options; all memory that they point to belongs to the request */
+    size_t              size; /* bytes allocated for the struct and for the messages and texts behind it */
 } spawn_request;
 
 static void spawn_request_free(void *user, void *bytes, size_t size)
@@ -122,9 +123,9 @@ filch_err fli_spawn_request_handle(fli_runtime *rt, const filch_command *command
                         .parent = command->from,
                         .name = request->opt.name,
                         .exec = exec ? &receiver : NULL };
-    bool      plain = relations == 0 && birth.name == NULL && !exec;
+    bool      unrelated = relations == 0 && birth.name == NULL && !exec;
     filch_pid pid;
-    filch_err err = fli_spawn((filch_sched *)rt, request->type, &request->opt, plain ? NULL : &birth, &pid);
+    filch_err err = fli_spawn((filch_sched *)rt, request->type, &request->opt, unrelated ? NULL : &birth, &pid);
     if (err != FILCH_OK || exec) return err;
     return filch_complete(receiver, receiver.tag, filch_of_pid(pid), FILCH_OK);
 }

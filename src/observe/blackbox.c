@@ -14,8 +14,8 @@
 #define HASHED_MAX 4096
 #define LIBRARY ((FILCH_VERSION_MAJOR << 16) | (FILCH_VERSION_MINOR << 8) | FILCH_VERSION_PATCH)
 
-/* Writes the lowest byte first. The loop is correct on every machine; on little-endian machines the copy is faster, one
- * instruction. */
+/* Writes the lowest byte first. The loop is correct on every machine; on little-endian machines memcpy does the same in
+ * one instruction. */
 static inline void write_number(uint8_t *at, uint64_t value, size_t size)
 {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -47,7 +47,7 @@ static bool has_bytes(uint8_t kind)
     return kind == FILCH_KIND_TEXT || kind == FILCH_KIND_BYTES;
 }
 
-/* Hashes a number as its eight bytes, the lowest first, on every machine. */
+/* Hashes a number as its eight bytes, the lowest byte first, so that the hash is the same on every machine. */
 static uint64_t hash_number(uint64_t hash, uint64_t number)
 {
     uint8_t bytes[8];
@@ -262,7 +262,7 @@ void fli_box_put_end(fli_box_writer *w)
 /* ---- reading ---- */
 
 /* Returns the next `size` bytes. If fewer are left, returns NULL and sets r->bad. */
-static const uint8_t *take(fli_box_reader *r, uint64_t size)
+static const uint8_t *take_raw(fli_box_reader *r, uint64_t size)
 {
     if (r->bad || size > (uint64_t)(r->end - r->at)) {
         r->bad = true;
@@ -275,7 +275,7 @@ static const uint8_t *take(fli_box_reader *r, uint64_t size)
 
 static uint64_t take_number(fli_box_reader *r, size_t size)
 {
-    const uint8_t *at = take(r, size);
+    const uint8_t *at = take_raw(r, size);
     return at != NULL ? read_number(at, size) : 0;
 }
 
@@ -310,7 +310,7 @@ static filch_pid take_pid(fli_box_reader *r)
 /* Returns the next `size` bytes if a NUL follows them. Otherwise returns "" and sets r->bad. */
 static const char *take_terminated(fli_box_reader *r, uint64_t size)
 {
-    const uint8_t *at = take(r, size);
+    const uint8_t *at = take_raw(r, size);
     if (at == NULL || take_u8(r) != 0 || r->bad) {
         r->bad = true;
         return "";

@@ -220,10 +220,10 @@ static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line
                        const char *to)
 {
     switch (line->command) {
-    case FILCH_EVENT_EXIT: put(page, "%s hears that %s has ended: ", to, from); break;
-    case FILCH_EVENT_LINK_DOWN: put(page, "%s hears that its link with %s is down: ", to, from); break;
-    case FILCH_EVENT_JOINED: put(page, "%s hears that %s has joined ", to, from); break;
-    default: put(page, "%s hears that %s has left ", to, from); break;
+    case FILCH_EVENT_EXIT: put(page, "%s is notified that %s has ended: ", to, from); break;
+    case FILCH_EVENT_LINK_DOWN: put(page, "%s is notified that its link with %s is down: ", to, from); break;
+    case FILCH_EVENT_JOINED: put(page, "%s is notified that %s has joined ", to, from); break;
+    default: put(page, "%s is notified that %s has left ", to, from); break;
     }
     put_outcome(page, chart, line);
 }
@@ -251,13 +251,13 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
         else put(page, " from %s", from);
         break;
     case FLI_CHART_RESULT:
-        put(page, "%s gets the answer %llu: ", to, tag);
+        put(page, "%s gets completion %llu: ", to, tag);
         put_outcome(page, chart, line);
         break;
     case FLI_CHART_CANCEL: put(page, "%s is asked to end", to); break;
     case FLI_CHART_NOTICE: put_notice(page, chart, line, from, to); break;
     case FLI_CHART_DROPS:
-        put(page, "%s hears of dropped messages: ", to);
+        put(page, "%s is notified of dropped messages: ", to);
         put_data(page, chart, line);
         break;
     case FLI_CHART_YIELD:
@@ -266,7 +266,7 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
         put(page, ", %llu", tag);
         break;
     case FLI_CHART_ANSWER:
-        put(page, "answer %llu for %s: ", tag, to);
+        put(page, "completion %llu for %s: ", tag, to);
         put_outcome(page, chart, line);
         break;
     case FLI_CHART_EXIT:
@@ -281,7 +281,7 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
 
 static void put_head(const fli_chart *chart, sheet *page, const columns *cols)
 {
-    put(page, "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n\n");
+    put(page, "o-> sends or spawns   * is stepped with   ? yields   = is completed   x ends\n\n");
     if (first_index(chart) > 0) put(page, "%llu earlier events\n", (unsigned long long)first_index(chart));
     put(page, "%13s  ", "microseconds");
     for (uint32_t i = 0; i < cols->count; i++) {

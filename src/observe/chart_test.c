@@ -97,7 +97,7 @@ TEST(each_kind_of_event_is_drawn_and_described)
     ADD(.kind = FLI_CHART_EXIT, .from = 2, .error = FILCH_EUSER + 3);
     ADD(.kind = FLI_CHART_FAIL, .text = "an update was lost");
     static const char expected[] =
-        "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n"
+        "o-> sends or spawns   * is stepped with   ? yields   = is completed   x ends\n"
         "\n"
         " microseconds    outside   bank#1   teller#2 \n"
         "        0.001       o-------->+                outside spawns bank#1\n"
@@ -109,14 +109,15 @@ TEST(each_kind_of_event_is_drawn_and_described)
         "        0.000       |         |         *      teller#2 gets \"hello.\" from bank#1\n"
         "        0.000       |         *         |      bank#1 gets 3 bytes from outside\n"
         "        0.000       |         *         |      bank#1 gets a pointer from its timer 9\n"
-        "        0.000       |         |         *      teller#2 gets the answer 4: ok\n"
-        "        0.000       |         |         *      teller#2 gets the answer 5: FILCH_EDEAD\n"
+        "        0.000       |         |         *      teller#2 gets completion 4: ok\n"
+        "        0.000       |         |         *      teller#2 gets completion 5: FILCH_EDEAD\n"
         "        0.000       |         |         *      teller#2 is asked to end\n"
-        "        0.000       |         *         |      bank#1 hears of dropped messages: -7\n"
-        "        0.000       |         *         |      bank#1 hears that teller#2 has ended: FILCH_ELINK\n"
-        "        0.000       |         *         |      bank#1 hears that its link with teller#2 is down: FILCH_ELINK\n"
-        "        0.000       |         *         |      bank#1 hears that teller#2 has joined \"hello.\"\n"
-        "        0.000       |         *         |      bank#1 hears that teller#2 has left \"hello.\"\n"
+        "        0.000       |         *         |      bank#1 is notified of dropped messages: -7\n"
+        "        0.000       |         *         |      bank#1 is notified that teller#2 has ended: FILCH_ELINK\n"
+        "        0.000       |         *         |      bank#1 is notified that its link with teller#2 is down: "
+        "FILCH_ELINK\n"
+        "        0.000       |         *         |      bank#1 is notified that teller#2 has joined \"hello.\"\n"
+        "        0.000       |         *         |      bank#1 is notified that teller#2 has left \"hello.\"\n"
         "        0.000       |         ?         |      bank#1 yields a send, 10\n"
         "        0.000       |         ?         |      bank#1 yields a sleep, 11\n"
         "        0.000       |         ?         |      bank#1 yields a timer, 12\n"
@@ -126,7 +127,7 @@ TEST(each_kind_of_event_is_drawn_and_described)
         "        0.000       |         ?         |      bank#1 yields a spawn, 16\n"
         "        0.000       |         ?         |      bank#1 yields an exec, 17\n"
         "        0.000       |         ?         |      bank#1 yields command 300, 18\n"
-        "        0.000       |         =         |      answer 10 for bank#1: -7\n"
+        "        0.000       |         =         |      completion 10 for bank#1: -7\n"
         "        0.000       |         o         |      bank#1: all is well\n"
         "        0.000       |         |         |      fault: no memory\n"
         "        0.000       |         x         |      bank#1 ends: \"hello.\"\n"
@@ -147,7 +148,7 @@ TEST(a_column_is_empty_before_its_process_is_spawned_and_after_it_has_ended)
     ADD(.kind = FLI_CHART_NOTE, .from = 2, .text = "alone");
     ADD(.kind = FLI_CHART_EXIT, .from = 2);
     ADD(.kind = FLI_CHART_FAULT, .text = "none is left");
-    static const char expected[] = "o-> sends or spawns   * is stepped with   ? yields   = is answered   x ends\n"
+    static const char expected[] = "o-> sends or spawns   * is stepped with   ? yields   = is completed   x ends\n"
                                    "\n"
                                    " microseconds    one#1    two#2  \n"
                                    "        0.000      o------->+      one#1 spawns two#2\n"

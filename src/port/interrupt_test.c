@@ -16,7 +16,7 @@ static volatile sig_atomic_t calls, plain_calls, full_calls, full_number;
 static void on_interrupt(void)
 {
     calls++;
-    errno = EPIPE; /* the handler changes errno; the interrupted code must not notice */
+    errno = EPIPE; /* the handler changes errno; the interrupted code must not see the change */
 }
 
 static void on_interrupt_too(void)
@@ -184,7 +184,7 @@ static void other(void *unused)
     is_other = true;
     fli_interrupt_allow(); /* threads of the library start with all signals blocked */
     fli_store_rel(&other_id, fli_interrupt_me());
-    while (!fli_load_acq(&is_enough)) fli_thread_yield();
+    while (!fli_load_acq(&is_enough)) yield_slice();
 }
 
 TEST(only_the_target_thread_is_interrupted)

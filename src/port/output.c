@@ -9,6 +9,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "port/clock.h"
@@ -18,6 +20,11 @@ enum { PLAIN, SOCKET, ASKED };
 /* Sizes of one write. A pipe that poll() reports as writable accepts CHUNK_PIPE bytes at once. A terminal that poll()
  * reports as writable has a nearly empty queue, and accepts CHUNK_TERMINAL bytes at once. */
 enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
+
+/* Held between poll() and the write after it, by all outputs of the program: standard output and standard error may be
+ * one pipe (2>&1), and a thread that has found room for one chunk must be the one that uses it. Nothing waits while it
+ * holds this lock. */
+static pthread_mutex_t room_lock = PTHREAD_MUTEX_INITIALIZER;
 
 filch_err fli_output_init(fli_output *out, int fd)
 {
@@ -45,8 +52,21 @@ static size_t room_now(int fd, size_t size)
     return size < chunk ? size : chunk;
 }
 
-/* write() without SIGPIPE: blocks the signal, which would go to the writing thread, consumes it after the write, and
- * restores the mask. A copy of fli_desc_write(), because a build without I/O does not contain that function. */
+/* write() that fails with EAGAIN instead of waiting, although the descriptor has no O_NONBLOCK. The room that poll()
+ * has found can be gone, because another program writes to the same pipe. Linux before 6.4 does not know RWF_NOWAIT for
+ * pipes; there an ordinary write() follows, which can wait in that case. */
+static ssize_t write_now(int fd, const char *bytes, size_t size)
+{
+#if defined(SYS_pwritev2) && defined(RWF_NOWAIT)
+    struct iovec piece = { .iov_base = (void *)(uintptr_t)bytes, .iov_len = size };
+    ssize_t      n = syscall(SYS_pwritev2, fd, &piece, 1, -1L, -1L, RWF_NOWAIT);
+    if (n >= 0 || errno == EAGAIN || errno == EPIPE || errno == EINTR) return n;
+#endif
+    return write(fd, bytes, size);
+}
+
+/* write_now() without SIGPIPE: blocks the signal, which would go to the writing thread, consumes it after the write,
+ * and restores the mask. A copy of fli_desc_write(), because a build without I/O does not contain that function. */
 static ssize_t write_quietly(int fd, const char *bytes, size_t size)
 {
     sigset_t        broken, before, pending;
@@ -57,7 +77,7 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t size)
     (void)sigpending(&pending);
     bool    was_pending = sigismember(&pending, SIGPIPE) == 1;
     bool    masked = pthread_sigmask(SIG_BLOCK, &broken, &before) == 0;
-    ssize_t n = write(fd, bytes, size);
+    ssize_t n = write_now(fd, bytes, size);
     int     why = errno;
     if (n < 0 && why == EPIPE && !was_pending) {
         while (sigtimedwait(&broken, NULL, &none) < 0 && errno == EINTR) {}
@@ -67,15 +87,25 @@ static ssize_t write_quietly(int fd, const char *bytes, size_t size)
     return n;
 }
 
-/* Makes one attempt to write. Returns the number of bytes written, 0 if the descriptor accepts none now, or -1 if
- * the system refuses permanently. */
+/* Writes as much to a pipe or terminal as it accepts without waiting. Returns 0 if it accepts nothing. */
+static ssize_t write_asked(int fd, const char *bytes, size_t size)
+{
+    pthread_mutex_lock(&room_lock);
+    size_t  room = room_now(fd, size);
+    ssize_t n = room > 0 ? write_quietly(fd, bytes, room) : 0;
+    int     why = errno;
+    pthread_mutex_unlock(&room_lock);
+    errno = why;
+    return n;
+}
+
+/* Makes one attempt to write. Returns the number of bytes written, 0 if the descriptor accepts none now, or -1 if the
+ * system refuses the bytes permanently. */
 static ssize_t attempt(fli_output *out, const char *bytes, size_t size)
 {
-    if (out->kind == ASKED) size = room_now(out->fd, size);
-    if (size == 0) return 0;
     ssize_t n = out->kind == PLAIN    ? write(out->fd, bytes, size)
                 : out->kind == SOCKET ? send(out->fd, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                      : write_quietly(out->fd, bytes, size);
+                                      : write_asked(out->fd, bytes, size);
     if (n < 0 && errno == EPIPE) out->closed = true;
     if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)) return 0;
     return n;
@@ -108,8 +138,8 @@ static bool flush_locked(fli_output *out)
     return true;
 }
 
-/* Keeps the bytes that the descriptor did not accept. If there is no memory for them, the line is cut and counted as
- * dropped. */
+/* Keeps the bytes at the end of a line that the descriptor did not accept. If there is no memory for them, drops them
+ * and counts the line as dropped. */
 static void keep_rest(fli_output *out, const char *bytes, size_t size)
 {
     out->rest = malloc(size);
@@ -131,12 +161,29 @@ static bool write_locked(fli_output *out, const char *text, size_t size)
     return true;
 }
 
+/* Waits until the descriptor accepts bytes, PAUSE_MS at most. */
+static void wait_for_room(const fli_output *out)
+{
+    struct pollfd ask = { .fd = out->fd, .events = POLLOUT };
+    (void)poll(&ask, 1, PAUSE_MS);
+}
+
 bool fli_output_write(fli_output *out, const char *text, size_t size)
 {
     fli_mutex_lock(&out->lock);
     bool taken = write_locked(out, text, size);
     fli_mutex_unlock(&out->lock);
     return taken;
+}
+
+bool fli_output_write_by(fli_output *out, const char *text, size_t size, uint64_t until_ns)
+{
+    while (!fli_output_write(out, text, size)) {
+        if (fli_clock_ns() >= until_ns) return false;
+        wait_for_room(out);
+    }
+    (void)fli_output_finish(out, until_ns);
+    return true;
 }
 
 bool fli_output_flush(fli_output *out)
@@ -152,8 +199,7 @@ bool fli_output_finish(fli_output *out, uint64_t until_ns)
     for (;;) {
         if (fli_output_flush(out)) return true;
         if (fli_clock_ns() >= until_ns) return false;
-        struct pollfd ask = { .fd = out->fd, .events = POLLOUT };
-        (void)poll(&ask, 1, PAUSE_MS);
+        wait_for_room(out);
     }
 }
 

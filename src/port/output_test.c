@@ -1,13 +1,19 @@
 /* output_test.c - a reader that does not read never blocks a writer, and every accepted line is written whole. */
 #include "port/output.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "port/clock.h"
@@ -20,6 +26,35 @@ static fli_output out;
 /* If set, the next poll() that finds the pipe full empties the pipe before it returns. */
 static bool reads_after_look;
 
+/* If set, the next poll() that finds room in the pipe fills the pipe before it returns, as another program could. */
+static bool fills_after_look;
+/* If set, each poll() that finds room returns late. */
+static atomic_bool looks_slowly;
+/* If set, the system knows no write that does not wait. */
+static bool old_system;
+
+static int fill_pipe(void)
+{
+    static const char bytes[4096];
+    char              path[64];
+    int               count = 0;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
+    int fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(fd >= 0);
+    while (write(fd, bytes, sizeof bytes) > 0) count++;
+    close(fd);
+    return count;
+}
+
+long __real_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f);
+long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    if (number != SYS_pwritev2 || !old_system) return __real_syscall(number, a, b, c, d, e, f);
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
 int __real_poll(struct pollfd *fds, nfds_t count, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t count, int ms);
 int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
@@ -30,6 +65,15 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
         struct pollfd more = { .fd = ends[0], .events = POLLIN };
         reads_after_look = false;
         while (__real_poll(&more, 1, 0) > 0 && read(ends[0], bytes, sizeof bytes) > 0) {}
+    }
+    if (fills_after_look && n == 1 && fds[0].fd == ends[1]) {
+        fills_after_look = false;
+        (void)fill_pipe();
+    }
+    if (n == 1 && fds[0].events == POLLOUT && atomic_load(&looks_slowly)) {
+        /* long enough for another thread to look too, if it can */
+        uint64_t until = fli_clock_ns() + FILCH_MILLISECONDS(50);
+        while (fli_clock_ns() < until) sched_yield();
     }
     return n;
 }
@@ -87,7 +131,7 @@ static void check_full_then_read(size_t width)
     int    taken = fill(width), line = 0;
     size_t at = 0;
     assert_true(taken > 0);
-    same(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0); /* the flag is not set, because other programs share the file */
+    same(fcntl(ends[1], F_GETFL) & O_NONBLOCK, 0); /* O_NONBLOCK is not set, because other programs share the file */
     assert_false(fli_output_write(&out, "x\n", 2));
     read_lines(width, &line, &at);
     while (!fli_output_flush(&out)) read_lines(width, &line, &at);
@@ -234,6 +278,69 @@ TEST(an_unwritten_rest_is_freed)
     same(open_descriptors(), before);
 }
 
+TEST(a_pipe_that_another_program_fills_after_the_look_blocks_no_caller)
+{
+    struct iovec none = { .iov_base = NULL };
+    begin_pipe();
+    if (__real_syscall(SYS_pwritev2, ends[1], (long)&none, 1, -1, -1, RWF_NOWAIT) < 0) {
+        print_message("not tested: the system knows no RWF_NOWAIT for pipes (Linux before 6.4)\n");
+        end();
+        return;
+    }
+    fills_after_look = true;
+    alarm(30); /* ends the test if the write waits */
+    assert_false(fli_output_write(&out, "x\n", 2));
+    alarm(0);
+    assert_false(fills_after_look);
+    same(fli_output_dropped(&out), 0);
+    end();
+}
+
+static void *write_page(void *arg)
+{
+    static char page[4096];
+    return fli_output_write(arg, page, sizeof page) ? arg : NULL;
+}
+
+TEST(two_outputs_on_one_pipe_never_use_the_same_room)
+{
+    static char page[4096];
+    fli_output  other;
+    pthread_t   threads[2];
+    void       *taken[2];
+    begin_pipe();
+    ok(fli_output_init(&other, ends[1]));
+    assert_true(fill_pipe() > 1);
+    same(read(ends[0], page, sizeof page), sizeof page); /* room for one of both lines */
+    old_system = true;
+    looks_slowly = true;
+    alarm(30);
+    ok(pthread_create(&threads[0], NULL, write_page, &out));
+    ok(pthread_create(&threads[1], NULL, write_page, &other));
+    for (int i = 0; i < 2; i++) ok(pthread_join(threads[i], &taken[i]));
+    alarm(0);
+    old_system = false;
+    looks_slowly = false;
+    same((taken[0] != NULL) + (taken[1] != NULL), 1);
+    fli_output_fini(&other);
+    end();
+}
+
+TEST(a_write_that_may_wait_waits_for_the_reader_and_not_longer_than_allowed)
+{
+    begin_pipe();
+    (void)fill_pipe();
+    uint64_t until = fli_clock_ns() + FILCH_MILLISECONDS(30);
+    assert_false(fli_output_write_by(&out, "x\n", 2, until));
+    assert_true(fli_clock_ns() >= until);
+    reads_after_look = true;
+    assert_true(fli_output_write_by(&out, "x\n", 2, fli_clock_ns() + FILCH_SECONDS(60)));
+    char text[2];
+    same(read(ends[0], text, 2), 2);
+    same(text[0], 'x');
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +353,9 @@ int main(void)
         cmocka_unit_test(a_write_after_the_reader_has_gone_raises_no_signal),
         cmocka_unit_test(finish_waits_for_a_reader_until_its_deadline),
         cmocka_unit_test(an_unwritten_rest_is_freed),
+        cmocka_unit_test(a_pipe_that_another_program_fills_after_the_look_blocks_no_caller),
+        cmocka_unit_test(two_outputs_on_one_pipe_never_use_the_same_room),
+        cmocka_unit_test(a_write_that_may_wait_waits_for_the_reader_and_not_longer_than_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

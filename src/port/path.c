@@ -15,9 +15,10 @@
 #define RENAME_NOREPLACE 1
 #endif
 
-/* Returns the result of a system call, or its negative error number. EINTR is not retried for calls that change a
- * name: it never occurs on a local disk, and on other file systems the first call may have taken effect. */
-static int answer(int n)
+/* Returns 0 if a system call returned 0, otherwise the negative error number. A call that changes a name is not
+ * repeated after EINTR: EINTR never occurs on a local disk, and on other file systems the first call may have taken
+ * effect. */
+static int result_of(int n)
 {
     return n == 0 ? 0 : -errno;
 }
@@ -29,7 +30,7 @@ int fli_path_sync(int fd, bool data)
     int n;
     do n = data ? fdatasync(fd) : fsync(fd);
     while (n != 0 && errno == EINTR);
-    return answer(n);
+    return result_of(n);
 }
 
 int fli_path_truncate(int fd, int64_t size)
@@ -37,7 +38,7 @@ int fli_path_truncate(int fd, int64_t size)
     int n;
     do n = ftruncate(fd, (off_t)size);
     while (n != 0 && errno == EINTR);
-    return answer(n);
+    return result_of(n);
 }
 
 /* ---- one path ---- */
@@ -65,17 +66,17 @@ int fli_path_stat(const char *path, bool link, filch_file_info *info)
 
 int fli_path_unlink(const char *path)
 {
-    return answer(unlink(path));
+    return result_of(unlink(path));
 }
 
 int fli_path_mkdir(const char *path)
 {
-    return answer(mkdir(path, 0755));
+    return result_of(mkdir(path, 0755));
 }
 
 int fli_path_rmdir(const char *path)
 {
-    return answer(rmdir(path));
+    return result_of(rmdir(path));
 }
 
 /* ---- rename ---- */
@@ -105,9 +106,9 @@ static int open_folder(const char *path)
 
 static int rename_to(const char *from, const char *to, bool fresh)
 {
-    /* renameat2 by number, because not every C library has the function. */
-    return answer(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)
-                        : rename(from, to));
+    /* calls renameat2 by its number, because not every C library has the function */
+    return result_of(fresh ? (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE)
+                           : rename(from, to));
 }
 
 /* Renames and syncs both directories. Opens both directories first, so that a failure to open changes nothing. */

@@ -23,7 +23,7 @@ filch_err fli_poller_open(fli_poller *poller)
     err = fli_wakefd_open(&wakefd);
     if (err != FILCH_OK) goto no_wakefd;
     /* Level triggered: the wake descriptor is reported until it is cleared. */
-    struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_BELL } };
+    struct epoll_event event = { .events = EPOLLIN, .data = { .u64 = FLI_POLLER_WAKEFD } };
     err = FILCH_ESYS;
     if (epoll_ctl(epoll, EPOLL_CTL_ADD, wakefd, &event) != 0) goto no_place;
     *poller = (fli_poller){ .epoll = epoll, .wakefd = wakefd };
@@ -65,7 +65,7 @@ int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
 void fli_poller_remove(fli_poller *poller, int fd)
 {
     struct epoll_event unused = { .events = 0 };
-    /* An error is ignored: the descriptor may never have been added, as for a file. */
+    /* An error is ignored: a file, for example, was never added to the poller. */
     (void)epoll_ctl(poller->epoll, EPOLL_CTL_DEL, fd, &unused);
 }
 
@@ -101,8 +101,9 @@ uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report 
     uint32_t count = 0;
     for (int i = 0; i < n; i++) {
         uint32_t what = events[i].events;
-        if (events[i].data.u64 == FLI_POLLER_BELL) {
-            /* The wake-up is meant for a thread that waits; a call that does not wait must not consume it. */
+        if (events[i].data.u64 == FLI_POLLER_WAKEFD) {
+            /* A call with `until_ns` 0 does not wait, so it must not consume the wake-up, which is meant for a waiting
+             * thread. */
             if (until_ns != 0) fli_wakefd_clear(poller->wakefd);
             continue;
         }

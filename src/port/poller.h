@@ -19,13 +19,14 @@
 typedef struct fli_poller {
     int epoll; /* -1: closed */
     int wakefd;
-    /* The system does not support waits in nanoseconds: not tried again.  writes and reads: the waiting thread; only
-     * one thread waits at a time. Relaxed, because a stale value only causes one more try. */
+    /* True: the system does not support waits in nanoseconds, so waits are rounded up to milliseconds. writes and
+     * reads: the waiting thread; only one thread waits at a time. Relaxed, because a stale value only causes one more
+     * attempt to wait in nanoseconds. */
     FLI_ATOMIC(bool) coarse;
 } fli_poller;
 
-/* Number of the wake descriptor; must not be used for other descriptors. */
-#define FLI_POLLER_BELL 0
+/* The number under which the wake descriptor is registered; other descriptors must not use it. */
+#define FLI_POLLER_WAKEFD 0
 
 typedef struct fli_poll_report {
     uint64_t number;
@@ -34,18 +35,18 @@ typedef struct fli_poll_report {
     bool     ended;   /* the peer is gone or has ended its writing direction: an end of file follows the bytes */
 } fli_poll_report;
 
-/* Opens the poller. FILCH_ESYS: no descriptors left; then there is nothing to close. */
+/* Opens the poller. FILCH_ESYS: no descriptors are left; then there is nothing to close. */
 FILCH_MUST_USE filch_err fli_poller_open(fli_poller *poller);
 void                     fli_poller_close(fli_poller *poller);
 
-/* Adds a descriptor. Returns 0 or the system's error number. EPERM: the system cannot wait for this kind of
- * descriptor. Thread: any. */
+/* Adds the descriptor `fd`; its reports contain `number`. Returns 0 or the system's error number. EPERM: the system
+ * cannot wait for this kind of descriptor. Thread: any. */
 FILCH_MUST_USE int fli_poller_add(fli_poller *poller, int fd, uint64_t number);
-/* Reports a descriptor again if it is ready, as if its state had just changed, after all other pending reports.
- * Requires that it was added. Returns 0 or the system's error number. Thread: any. */
+/* Makes the poller report `fd` again if it is ready, as if its state had just changed, after all other pending reports.
+ * Requires that `fd` was added. Returns 0 or the system's error number. Thread: any. */
 FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number);
-/* Removes `fd`. Call it before closing `fd`: if another program has a duplicate of `fd`, the close does not remove it.
- */
+/* Removes `fd` from the poller. Call this before closing `fd`: if another program has a duplicate of `fd`, the close
+ * alone does not remove `fd` from the poller. */
 void fli_poller_remove(fli_poller *poller, int fd);
 
 /* Collects up to `max` reports. Waits for the first until the clock reads `until_ns`: 0 does not wait, UINT64_MAX waits
@@ -53,7 +54,8 @@ void fli_poller_remove(fli_poller *poller, int fd);
  * Thread: any, several at once; only one at a time may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
-/* Interrupts the thread that waits; if no thread waits, the next wait. Several calls may count as one. Thread: any. */
+/* Ends the wait of the thread that is in fli_poller_wait(); if no thread waits, the next wait returns at once. Several
+ * calls may count as one. Thread: any. */
 void fli_poller_wake(fli_poller *poller);
 
 /* Returns a descriptor that is readable when a report can be collected, for a poll loop of the host program. */

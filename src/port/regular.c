@@ -36,11 +36,11 @@ static bool is_in_any(const char *real, const char *roots)
     return false;
 }
 
-/* Opens the file. Returns its descriptor and its size as reported by the system; or -1 and the reason. */
-static int open_regular(const char *path, const char *roots, size_t *size, fli_regular *why)
+/* Opens the file. Returns its descriptor, its real path and its size as reported by the system; or -1 and the
+ * reason. */
+static int open_regular(const char *path, const char *roots, char real[PATH_MAX], size_t *size, fli_regular *why)
 {
     struct stat st;
-    char        real[PATH_MAX];
     *why = FLI_REGULAR_MISSING;
     if (realpath(path, real) == NULL) return -1;
     int file = -1;
@@ -71,8 +71,9 @@ static bool read_up_to(int file, char *bytes, size_t room, size_t *size)
 fli_regular fli_regular_read(const char *path, const char *roots, size_t max, char **bytes, size_t *size)
 {
     fli_regular why;
+    char        real[PATH_MAX];
     size_t      stat_size = 0;
-    int         file = open_regular(path, roots, &stat_size, &why);
+    int         file = open_regular(path, roots, real, &stat_size, &why);
     if (file < 0) return why;
     why = FLI_REGULAR_TOO_LARGE;
     if (stat_size <= max) {
@@ -90,11 +91,17 @@ fli_regular fli_regular_read(const char *path, const char *roots, size_t max, ch
     return why;
 }
 
-bool fli_regular_exists(const char *path, const char *roots)
+bool fli_regular_exists(const char *path, const char *roots, char *real, size_t room)
 {
     fli_regular why;
+    char        found[PATH_MAX];
     size_t      size;
-    int         file = open_regular(path, roots, &size, &why);
-    if (file >= 0) close(file);
-    return file >= 0;
+    int         file = open_regular(path, roots, found, &size, &why);
+    if (file < 0) return false;
+    close(file);
+    if (real == NULL) return true;
+    size = strlen(found) + 1;
+    if (size > room) return false;
+    memcpy(real, found, size);
+    return true;
 }

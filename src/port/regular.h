@@ -20,7 +20,8 @@ typedef enum fli_regular {
  * for another process: a pipe is refused. */
 fli_regular fli_regular_read(const char *path, const char *roots, size_t max, char **bytes, size_t *size);
 
-/* Returns true if there is a regular file at `path` inside `roots`. */
-bool fli_regular_exists(const char *path, const char *roots);
+/* Returns true if there is a regular file at `path` inside `roots`. Writes its real path (links followed) to `real`,
+ * which has room for `room` bytes, unless `real` is NULL. Returns false also if the real path is longer than that. */
+bool fli_regular_exists(const char *path, const char *roots, char *real, size_t room);
 
 #endif

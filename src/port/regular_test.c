@@ -3,6 +3,7 @@
 #include "port/regular.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,13 @@ TEST(files_inside_the_roots_are_read_also_through_links)
     same(read_it(at(inside, "again.lua"), 100, "return 1"), FLI_REGULAR_OK);
     same(read_it(at(inside, "folder.lua/../code.lua"), 100, "return 1"), FLI_REGULAR_OK);
     same(read_it(at(inside, "empty.lua"), 100, ""), FLI_REGULAR_OK);
-    assert_true(fli_regular_exists(at(inside, "code.lua"), roots));
+    assert_true(fli_regular_exists(at(inside, "code.lua"), roots, NULL, 0));
+    char real[PATH_MAX], other[PATH_MAX];
+    assert_true(fli_regular_exists(at(inside, "code.lua"), roots, real, sizeof real));
+    assert_true(fli_regular_exists(at(inside, "././/./code.lua"), roots, other, sizeof other));
+    assert_string_equal(real, other);
+    assert_true(fli_regular_exists(at(inside, "code.lua"), roots, other, strlen(real) + 1));
+    assert_false(fli_regular_exists(at(inside, "code.lua"), roots, other, strlen(real)));
 }
 
 TEST(missing_outside_irregular_and_too_large_files_are_refused)
@@ -91,8 +98,8 @@ TEST(missing_outside_irregular_and_too_large_files_are_refused)
     same(read_it(at(inside, "folder.lua"), 100, ""), FLI_REGULAR_OTHER);
     same(read_it(at(inside, "code.lua"), 7, ""), FLI_REGULAR_TOO_LARGE);
     same(read_it("", 100, ""), FLI_REGULAR_MISSING);
-    assert_false(fli_regular_exists(at(inside, "fifo.lua"), roots));
-    assert_false(fli_regular_exists(at(inside, "out.lua"), roots));
+    assert_false(fli_regular_exists(at(inside, "fifo.lua"), roots, NULL, 0));
+    assert_false(fli_regular_exists(at(inside, "out.lua"), roots, NULL, 0));
 }
 
 TEST(a_root_that_is_a_prefix_of_the_directory_name_does_not_match)

@@ -141,26 +141,22 @@ static void *begin_thread(void *arg)
     return NULL;
 }
 
-/* Smallest stack of a thread. Lua's C functions may nest 200 deep, which overflows musl's default of 128 KiB
- * (lua_limits_test). */
-enum { STACK_MIN = 2 << 20 };
-
-/* pthread_create with the program's default stack size, or STACK_MIN if the default is less. Returns the error
- * number of pthread_create. */
+/* pthread_create with the program's default stack size, or FLI_THREAD_STACK_MIN if the default is less. Returns the
+ * error number of pthread_create. */
 static int create(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     pthread_attr_t attr;
     size_t         size;
     if (pthread_attr_init(&attr) != 0) return pthread_create(thread, NULL, run, arg);
-    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < STACK_MIN)
-        (void)pthread_attr_setstacksize(&attr, STACK_MIN);
+    if (pthread_attr_getstacksize(&attr, &size) == 0 && size < FLI_THREAD_STACK_MIN)
+        (void)pthread_attr_setstacksize(&attr, FLI_THREAD_STACK_MIN);
     int err = pthread_create(thread, &attr, run, arg);
     pthread_attr_destroy(&attr);
     return err;
 }
 
-/* Starts a thread. The name is passed in memory from malloc, because the port has no allocator hooks, and
- * pthread_create allocates far more. */
+/* Starts a thread. Passes the arguments in memory from malloc, because src/port has no allocator hooks, and
+ * pthread_create allocates far more than this. */
 filch_err fli_thread_start(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)
 {
     start *s = malloc(sizeof *s);
@@ -236,9 +232,9 @@ typedef struct attributes {
 #define TURN_NS UINT64_C(100000) /* the shortest time slice that Linux grants */
 #define RESET_ON_FORK UINT64_C(1)
 
-/* Asks for short time slices. Since Linux 6.12 each ordinary thread can set its slice length, and a woken thread
- * with a shorter slice runs before one with a longer slice. Otherwise the waking thread usually goes on until it
- * sleeps: with both threads on one CPU, a woken thread starts after 10 us instead of 5 (docs/design/parking.md).
+/* Asks for short time slices. Since Linux 6.12 each ordinary thread can set its slice length, and a woken thread with a
+ * shorter slice runs before one with a longer slice. Without a shorter slice, the waking thread usually goes on until
+ * it sleeps: with both threads on one CPU, a woken thread starts after 10 us instead of 5 us (docs/design/parking.md).
  * Older systems ignore the request. Behind a system call filter (seccomp) no request is made, because some filters
  * answer with a signal that ends the program. */
 void fli_thread_prompt(void)
@@ -246,11 +242,12 @@ void fli_thread_prompt(void)
     attributes a = { .size = sizeof a };
     if (prctl(PR_GET_SECCOMP, 0UL, 0UL, 0UL, 0UL) != 0) return;
     if (syscall(SYS_sched_getattr, 0, &a, sizeof a, 0, 0, 0) != 0 || a.policy != SCHED_OTHER) return;
-    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return; /* already set, by the parent thread */
+    /* the slice is short already: set by an earlier call, or inherited from the parent thread */
+    if (a.runtime_ns != 0 && a.runtime_ns <= TURN_NS) return;
     a.size = sizeof a;
     a.runtime_ns = TURN_NS;
-    /* Not for a thread with raised priority (nice below 0): the flag would also reset the priority in the threads
-     * and programs that it starts. */
+    /* RESET_ON_FORK is not set for a thread with raised priority (nice below 0), because it would also reset the
+     * priority of the threads and programs that this thread starts. */
     if (a.nice >= 0) a.flags |= RESET_ON_FORK;
     (void)syscall(SYS_sched_setattr, 0, &a, 0, 0, 0, 0);
 }

@@ -33,13 +33,17 @@ typedef struct fli_parker {
 typedef struct fli_parker {
     fli_mutex lock;
     fli_cond  cond;
-    bool      signalled; /* an unpark is pending; under lock */
+    bool      signalled; /* true: an unpark is pending. Protected by `lock` */
 } fli_parker;
 #endif
 
 typedef struct fli_thread {
     pthread_t posix;
 } fli_thread;
+
+/* Smallest stack of a thread, in bytes. Lua's C functions may nest 200 deep, which overflows musl's default of 128 KiB
+ * (lua_limits_test). */
+enum { FLI_THREAD_STACK_MIN = 2 << 20 };
 
 #include "port/thread_calls.h"
 

@@ -177,7 +177,7 @@ TEST(a_timed_wait_until_a_past_time_returns_at_once)
 static void signal_once(void *arg)
 {
     shared *s = arg;
-    fli_mutex_lock(&s->lock); /* the lock is free only while the main thread waits */
+    fli_mutex_lock(&s->lock); /* the main thread releases the lock only while it waits */
     s->turn = 1;
     fli_cond_signal(&s->changed);
     fli_mutex_unlock(&s->lock);
@@ -286,7 +286,7 @@ static void measure_stack(void *arg)
     *(size_t *)arg = stack_of_this_thread();
 }
 
-TEST(a_thread_has_a_stack_of_1_mib_if_the_default_is_less)
+TEST(a_thread_has_the_smallest_stack_if_the_default_is_less)
 {
     pthread_attr_t before, little;
     fli_thread     thread;
@@ -299,7 +299,7 @@ TEST(a_thread_has_a_stack_of_1_mib_if_the_default_is_less)
     ok(pthread_setattr_default_np(&before));
     ok(err);
     fli_thread_join(&thread);
-    assert_true(size >= (1 << 20) - 4096); /* some C libraries count the guard page as part of the stack */
+    assert_true(size >= FLI_THREAD_STACK_MIN - 4096); /* some C libraries count the guard page as part of the stack */
     pthread_attr_destroy(&little);
     pthread_attr_destroy(&before);
 }
@@ -460,7 +460,7 @@ TEST(a_prompt_thread_has_a_short_time_slice_and_its_children_do_not)
 
 TEST(a_prompt_thread_passes_its_nice_value_to_its_children)
 {
-    prompted p = prompt(-5, 0); /* a negative nice value needs privileges; without them it stays 0 */
+    prompted p = prompt(-5, 0); /* setting a negative nice value needs privileges; without them the value stays 0 */
     same(p.after.nice, p.before.nice);
     same(p.child.nice, p.before.nice);
     if (has_time_slices(&p)) same(p.after.runtime_ns, 100000);
@@ -525,7 +525,7 @@ int main(void)
         cmocka_unit_test(a_new_thread_blocks_all_signals_and_its_starter_does_not),
         cmocka_unit_test(a_thread_has_the_first_15_bytes_of_its_name),
         cmocka_unit_test(the_current_pointer_is_separate_for_each_thread),
-        cmocka_unit_test(a_thread_has_a_stack_of_1_mib_if_the_default_is_less),
+        cmocka_unit_test(a_thread_has_the_smallest_stack_if_the_default_is_less),
 #ifdef __GLIBC__
         cmocka_unit_test(a_thread_that_cannot_start_is_an_error),
 #endif

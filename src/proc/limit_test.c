@@ -6,7 +6,7 @@
 #include "support/check.h"
 #include "support/until.h"
 
-#define GEN 4101u /* does not fit into the 12 generation bits of the load, which hold 5 */
+#define GEN 4101u /* a generation of more than 12 bits: the load holds its low 12 bits, which are 5 */
 
 static fli_proc *open_proc(fli_proc *p, uint32_t gen, uint32_t max, uint32_t units, filch_overflow overflow)
 {
@@ -49,7 +49,8 @@ TEST(a_mailbox_takes_as_many_bytes_as_its_limit)
     same(fli_limit_reserve(p, GEN, 5, false), FLI_ADMIT_FULL);
     same(fli_limit_reserve(p, GEN, 4, false), FLI_ADMIT);
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT_FULL);
-    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT); /* a message without payload bytes needs no units */
+    /* 0 units: a message without payload bytes fits although all units are used */
+    same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT);
     expect_load(p, 3, 10);
 }
 
@@ -115,7 +116,8 @@ TEST(bytes_over_the_limit_are_excess_until_released)
     same(fli_limit_excess(p), 0);
 }
 
-/* A limit in bytes and millions of messages without payload: the count must not overflow into the neighbouring bits. */
+/* With the largest limit in messages, and with a limit in bytes only, the number of messages must not overflow into the
+ * neighbouring bits of the load. */
 TEST(the_largest_load_does_not_overflow_its_bit_fields)
 {
     const uint32_t limits[] = { FLI_MAILBOX_MAX, 0 };
@@ -124,7 +126,7 @@ TEST(the_largest_load_does_not_overflow_its_bit_fields)
         uint64_t over = 0;
         for (fli_admit admit; (admit = fli_limit_reserve(p, GEN, 1, false)) != FLI_ADMIT_FULL;) {
             if (admit == FLI_ADMIT_OVER && over++ == 0) {
-                /* Raises the count in one store to 10 below the largest. */
+                /* Raises the count in one store, to 10 below the largest count that is accepted. */
                 fli_store_rlx(&p->load, fli_load_rlx(&p->load) + (FLI_MAILBOX_MAX - 10) * FLI_LOAD_COUNT_ONE);
             }
         }
@@ -143,7 +145,7 @@ TEST(the_largest_load_does_not_overflow_its_bit_fields)
     assert_false(fli_limit_fits(p, (size_t)FLI_MAILBOX_UNITS_MAX * 16));
 }
 
-/* Calls fli_limit_reserve_value(), whose CAS may fail without a reason, up to 100 times. */
+/* Calls fli_limit_reserve_value() up to 100 times, because its weak CAS may fail spuriously. */
 static bool reserves_value(fli_proc *p, uint32_t gen)
 {
     bool reserved = false;
@@ -162,7 +164,7 @@ TEST(the_fast_reservation_of_a_value_agrees_with_the_general_one)
     assert_false(reserves_value(p, GEN)); /* full */
     same(fli_limit_wait(p, GEN, 0), FLI_ADMIT_FULL);
     assert_true(fli_limit_release(p, GEN, 2, 0));
-    assert_false(reserves_value(p, GEN)); /* does not overtake a waiting sender */
+    assert_false(reserves_value(p, GEN)); /* false: a value message does not overtake a waiting sender */
     fli_limit_wait_over(p, GEN);
     assert_true(reserves_value(p, GEN));
     fli_limit_overflowed(p, GEN);
@@ -170,7 +172,8 @@ TEST(the_fast_reservation_of_a_value_agrees_with_the_general_one)
     (void)fli_limit_close(p, GEN);
     assert_false(reserves_value(p, GEN));
 
-    /* A limit in bytes does not count values, but the number of messages has a largest value. */
+    /* Value messages use no units of a limit in bytes, but there is still a maximum number of messages,
+     * FLI_MAILBOX_MAX. */
     p = open_proc(&proc, GEN, 0, 1, FILCH_OVERFLOW_FAIL);
     same(fli_limit_reserve(p, GEN, 1, false), FLI_ADMIT);
     assert_true(reserves_value(p, GEN));
@@ -191,8 +194,8 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     uint64_t last = fli_limit_close(p, GEN);
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
-    assert_false(fli_limit_release(p, GEN, 1, 3)); /* a sender that found the process dead releases space of a load that
-                                                      is already closed */
+    /* false: the sender that reserved this space releases it when the load is already closed */
+    assert_false(fli_limit_release(p, GEN, 1, 3));
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
     same(fli_limit_reserve(p, GEN + 1, 0, false), FLI_ADMIT);
@@ -241,7 +244,7 @@ static void reserve_and_release(void *arg)
         if (fli_limit_reserve(&c->proc, GEN, 2, false) != FLI_ADMIT) {
             fli_limit_dropped(&c->proc, GEN, 1);
             fli_add_rlx(&c->drops, 1);
-            fli_thread_yield();
+            yield_slice();
             continue;
         }
         if (fli_add_acqrel(&c->inside, 1) >= MAX) fli_store_rlx(&c->broken, true);
@@ -268,11 +271,13 @@ TEST(concurrent_senders_never_exceed_the_limit)
     same(fli_limit_take_dropped(&c.proc), fli_load_rlx(&c.drops));
 }
 
-/* The memory of a slot was returned to the system after a sender with a stale pid had reserved space. */
+/* Tests the case that the memory of a slot is returned to the system after a sender with a stale pid has reserved
+ * space. */
 TEST(a_release_after_the_memory_was_returned_does_nothing)
 {
     fli_proc p = { 0 };
-    uint32_t gen = 4096; /* its low 12 bits are 0, as those of returned memory */
+    /* its low 12 bits are 0, like the generation in a load that was returned to the system and is read as 0 */
+    uint32_t gen = 4096;
     fli_limit_open(&p, gen);
     same(fli_limit_reserve(&p, gen, 3, false), FLI_ADMIT);
     fli_store_rlx(&p.load, 0);

@@ -19,6 +19,7 @@
 #include "payload/data.h"
 #include "proc/limit.h"
 #include "proc/log.h"
+#include "proc/values.h"
 #include "proc/yields.h"
 
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
@@ -95,7 +96,7 @@ static fli_event_node *take_oldest(fli_runtime *rt, uint32_t *ring)
     return oldest;
 }
 
-/* Gives `node` back to the slab, or marks it HEAD_HELD if the mailbox head still names it. */
+/* Gives `node` back to the slab. But if the mailbox head still names `node`, sets HEAD_HELD instead. */
 static void let_go(fli_runtime *rt, fli_local *worker, fli_proc *p, fli_event_node *node)
 {
     if (node->self == p->head_taken) p->flags |= FLI_PROC_HEAD_HELD;
@@ -143,8 +144,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
     uint8_t      passed = 0;
     fli_runtime *fast_rt = worker->fast_rt;
-    /* While `closing` is set, yields are refused: a payload's free function is code of the program and runs outside a
-     * step. */
+    /* While `closing` is set, yields are refused. The loop frees payloads, and a payload's free function is code of the
+     * program that runs outside a step. */
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
@@ -156,8 +157,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
         }
         filch_data data = { .kind = FILCH_KIND_NONE };
         fli_node_get_data(node, &data);
-        /* No sender waits under the drop-oldest policy; but a sender with a stale pid of the previous process of the
-         * slot may have set WAITING. */
+        /* With the drop-oldest policy no sender waits. But a sender with a stale pid of the previous process of the
+         * slot may have set WAITING without need; hooks.room clears it. */
         if (fli_limit_release(p, gen, 1, fli_limit_units(fli_data_bytes(&data)))) rt->hooks.room(rt, p);
         fli_limit_dropped(p, gen, 1);
         FLI_TALLY(rt, worker, dropped, 1);
@@ -169,7 +170,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     join(rt, &spared, p->messages);
     p->messages = spared;
     if (spared == 0) return;
-    /* If the message that was passed over has been dropped, the next step must get another one. */
+    /* If a message with the mark PASSED was removed, the mark goes to the message that is the oldest now: the next step
+     * must get a message. */
     oldest_of(rt, spared)->what |= passed;
     bring_forward(rt, p);
 }
@@ -190,16 +192,16 @@ static void count_remote(fli_local *worker, const fli_event_node *node)
         worker->remote_events++;
 }
 
-void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
+void fli_mail_unstack(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head)
 {
     if (head == p->head_taken) return;
     uint32_t held = fli_mail_held_head(p), at = head, stop = p->head_taken;
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;
     p->head_taken = head;
 
-    /* Reverses the list, which runs from the newest node to the oldest. The loop compares `sender_worker` in every
-     * node, although only messages have that field. This saves a check of the kind, and does no harm: count_remote()
-     * ignores nodes that are not messages. */
+    /* Reverses the list of new nodes, which runs from the newest to the oldest. The loop compares `sender_worker` in
+     * every full node, although only messages have that field. This saves a check of the kind, and does no harm:
+     * count_remote() ignores nodes that are not messages. */
     uint32_t        turned = 0, number = worker->number;
     uint8_t         kinds = 0;
     fli_slab_block  block = { 0, 0 };
@@ -246,7 +248,7 @@ static __attribute__((noinline)) void fill_notice(fli_runtime *rt, const fli_eve
     fli_node_get_data(node, &event->data);
 }
 
-/* Fills an event from a completion, or from a message that is not plain. */
+/* Fills an event from a completion, from a message in a short node, or from a message that is not plain. */
 static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event)
 {
     if (fli_node_is_short(node)) {
@@ -267,13 +269,20 @@ static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event
     fli_node_get_data(node, &event->data);
 }
 
-/* Fills an event that has no node. */
+filch_err fli_mail_cancel_reason(const fli_proc *p)
+{
+    filch_err reason = fli_values_cancelled(p->values);
+    return reason != FILCH_OK ? reason : FILCH_ECANCELLED;
+}
+
+/* Fills an event that has no node: a cancel by flag, or a report of drops. */
 static void fill_system(filch_event *event, filch_event_type type, filch_err error, filch_data data)
 {
     *event = (filch_event){ .type = (int32_t)type, .error = error, .data = data };
 }
 
-/* Fills events from the cancels at the front of the completions. Cancels are delivered before the report of drops. */
+/* Fills events from index `n` on from the cancels at the front of the completions, because cancels are delivered before
+ * the report of drops. Returns the new number of events. */
 static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_proc *p, filch_event *events,
                                                           fli_event_node **nodes, uint32_t n, uint32_t max)
 {
@@ -286,8 +295,8 @@ static __attribute__((noinline)) uint32_t collect_cancels(fli_runtime *rt, fli_p
     return n;
 }
 
-/* Fills events from index `n` on with messages, up to the cancel that a stop sends. Returns the new number of events.
- * Requires a message in the list. */
+/* Fills events from index `n` on from the messages, but stops before the cancel that a stop sends. Returns the new
+ * number of events. Requires that the list of messages is not empty. */
 static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *events, fli_event_node **nodes, uint32_t n,
                                  uint32_t max)
 {
@@ -313,9 +322,9 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     return n;
 }
 
-/* Returns the number of slots that completions and notices may use in a batch of `max`: all, or one less if the oldest
- * message was passed over by the last batch. A batch of one slot is left to a cancel. Requires a message in the list.
- */
+/* Returns how many of the `max` slots of a batch completions and notices may use: all; or one less if the last batch
+ * passed over the oldest message. If the batch has one slot and a cancel waits, the cancel gets it. Requires that the
+ * list of messages is not empty. */
 static uint32_t room_for_completions(fli_runtime *rt, const fli_proc *p, uint32_t max)
 {
     if (FLI_LIKELY((oldest_of(rt, p->messages)->what & FLI_NODE_PASSED) == 0)) return max;
@@ -329,7 +338,7 @@ uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event
     uint32_t n = 0;
     if (cancel) {
         nodes[n] = NULL;
-        fill_system(&events[n++], FILCH_EVENT_CANCEL, FILCH_ECANCELLED, filch_none());
+        fill_system(&events[n++], FILCH_EVENT_CANCEL, fli_mail_cancel_reason(p), filch_none());
     }
     bool     waits = (p->flags & FLI_PROC_WAITING) != 0;
     bool     limited = (fli_state_peek(&p->state) & FLI_LIMITED) != 0;
@@ -371,7 +380,8 @@ void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_eve
 {
     uint32_t left = 0, units = 0;
     if (FLI_LIKELY((fli_state_peek(&p->state) & FLI_LIMITED) == 0)) {
-        /* The mailbox has no limit, so no node has FLI_NODE_COUNTED, and the nodes need not be read. */
+        /* The mailbox has no limit, so no node has FLI_NODE_COUNTED. The loop therefore frees the nodes without reading
+         * them. */
         const fli_event_node *seen = p->head_taken != 0 ? fli_node_at(rt, p->head_taken) : NULL;
         for (uint32_t i = 0; i < count; i++) {
             if (!fli_data_is_value_form(&events[i].data)) fli_data_free(&events[i].data);
@@ -410,7 +420,7 @@ bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
-    fli_mail_drain(rt, worker, p, fli_word_head(last)); /* does not trim the mailbox, because the word of an ended
+    fli_mail_unstack(rt, worker, p, fli_word_head(last)); /* does not trim the mailbox, because the word of an ended
                                                            process has no LIMITED bit */
     uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));

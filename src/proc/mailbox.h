@@ -1,12 +1,12 @@
-/* mailbox.h - the events of one process. Any thread pushes nodes; the worker that owns the process drains and delivers
- * them.
+/* mailbox.h - the events of one process. Any thread pushes nodes; the worker that owns the process unstacks and
+ * delivers them.
  *
- * Pushed nodes form a stack behind the state word, newest first. Draining reverses the new part of the stack and
- * appends it to one of two private lists, completions and messages, each in order of arrival. Notices of src/model (an
- * exit, a failed link) go to the list of completions. A cancel with a reason goes to the front of the completions; a
- * cancel that a stop sends (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are queued. A cancel without a
- * reason is the CANCEL bit of the state word and needs no node. Collecting fills the array of events of a step:
- * cancels, then completions and notices, then messages. Design: docs/design/mailbox-fast-paths.md.
+ * Pushed nodes form a stack behind the state word, newest first. Unstacking takes the new nodes off this stack: it
+ * reverses their order and appends each to one of two private lists, completions and messages, each in order of
+ * arrival. Notices of src/model (an exit, a failed link) go to the list of completions. A cancel with a reason goes to
+ * the front of the completions; a cancel that a stop sends (FLI_NODE_AFTER_MESSAGES) goes behind the messages that are
+ * queued. A cancel without a reason is the CANCEL bit of the state word and needs no node. Collecting fills the array
+ * of events of a step: cancels, then completions and notices, then messages. Design: docs/design/mailbox-fast-paths.md.
  */
 #ifndef FLI_PROC_MAILBOX_H
 #define FLI_PROC_MAILBOX_H
@@ -17,8 +17,8 @@
 #include "proc/runtime.h"
 #include "proc/yields.h"
 
-/* Pushes `node` to the process `p`, if its generation is `gen`, and queues the process if the push woke it. Returns
- * FILCH_EDEAD if that process has ended; then the caller still owns the node. */
+/* Pushes `node` to the mailbox of `p` if its process has the generation `gen`, and queues the process if the push woke
+ * it. Returns FILCH_EDEAD if the process of `gen` has ended; then the caller still owns the node. */
 FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                                                      fli_event_node *node)
 {
@@ -31,26 +31,31 @@ FILCH_MUST_USE static inline filch_err fli_mail_post(fli_runtime *rt, fli_local 
     return FILCH_OK;
 }
 
-/* Moves the nodes that are newer than p->head_taken, up to `head`, to the private lists, and trims a drop-oldest
- * mailbox that is over its limit. `worker` is the worker that runs the process. `worker` may be NULL if there are no
- * new nodes, as after a failed spawn. */
-void fli_mail_drain(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head);
+/* Unstacks the mailbox: moves its new nodes (from `head` back to the node after p->head_taken) to the private lists,
+ * and trims a drop-oldest mailbox that is over its limit. `worker` is the worker that runs the process; it may be NULL
+ * if there are no new nodes, as after a failed spawn. */
+void fli_mail_unstack(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t head);
 
 /* Appends `node` to the private list `ring`; used for a completion that needs no push. */
 void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node);
 
-/* Returns true if the handler that is running, or ran last, has completed its yield inline (into worker->inline_result)
- * and that result is not in the list of completions yet. */
+/* Returns true if there is an inline result: the handler that is running, or ran last, has completed its yield
+ * synchronously with a value, which is in worker->inline_result and not in the list of completions yet. */
 static inline bool fli_mail_has_inline_result(const fli_local *worker)
 {
     return worker->inline_key == 0 && worker->inline_node != NULL;
 }
 
-/* Moves the inline result to the list of completions. Requires fli_mail_has_inline_result(). */
+/* Moves the inline result (worker->inline_result) to the list of completions of the current process. Requires
+ * fli_mail_has_inline_result(). */
 void fli_mail_list_inline_result(fli_local *worker);
 
-/* Fills up to `max` events and stores the node of each in `nodes` (NULL for an event without a node). `cancel`: the
- * first event is a cancel. Returns the number of events. */
+/* Returns the reason of a cancel that carries none of its own: the reason of a cancelled scope of the process, or
+ * FILCH_ECANCELLED. */
+filch_err fli_mail_cancel_reason(const fli_proc *p);
+
+/* Fills up to `max` events, and stores the node of each event in `nodes` (NULL for an event without a node). `cancel`:
+ * the CANCEL flag was taken, and the first event is a cancel without a node. Returns the number of events. */
 uint32_t fli_mail_collect(fli_runtime *rt, fli_proc *p, bool cancel, filch_event *events, fli_event_node **nodes,
                           uint32_t max);
 
@@ -83,8 +88,8 @@ static inline void fli_event_fill_message(fli_runtime *rt, const fli_event_node 
     fli_event_fill_plain(node, event);
 }
 
-/* Frees the payload of a plain message that a step has got and whose node is still in the mailbox. Empties the node
- * first: if the free function throws, torn.c frees the node with what it holds. */
+/* Frees the payload of a plain message after the step that received it, while its node is still in the mailbox. Makes
+ * the payload in the node empty first: if the free function throws, torn.c frees the node and the payload in it. */
 static inline void fli_event_free_plain(fli_event_node *node, filch_event *event)
 {
     if (event->data.form != FLI_FORM_BLOCK) return;
@@ -92,12 +97,12 @@ static inline void fli_event_free_plain(fli_event_node *node, filch_event *event
     fli_data_free(&event->data);
 }
 
-/* Fast path: takes several plain messages without listing them. Precondition: the mailbox has nothing but new plain
- * messages (in a mailbox with a limit: counted value messages), at most `room`, and the process has no listed event and
- * no flag besides HEAD_HELD and YIELDS_HEAP. Skips the drain and the
- * private list. Stores the nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0
- * if the precondition does not hold; then use fli_mail_drain() and fli_mail_collect(). Sets *bytes to true if a message
- * is not a value message. */
+/* Fast path: takes several plain messages without moving them to the private lists. Precondition: the mailbox has only
+ * new plain messages (in a mailbox with a limit: only new value messages), at most `room`, and the process has no event
+ * in a private list and no flag except HEAD_HELD and YIELDS_HEAP. Skips unstacking and the private list. Stores the
+ * nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0 if the precondition does not
+ * hold; the caller then uses fli_mail_unstack() and fli_mail_collect(). Sets *bytes to true if a message is not a value
+ * message. */
 static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
                                            uint32_t room, bool *bytes)
 {
@@ -129,15 +134,15 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
 }
 
 /* Fast path: takes the synchronous completion of the only outstanding yield if it is the only event. Precondition: the
- * process waits, has one yield, its list of completions holds that completion alone, and nothing is new in the mailbox.
- * Fills `event` and returns the node, which the caller frees after the step; or NULL if the precondition does not hold.
- * General path: fli_mail_collect(). */
+ * process waits and has one yield, its list of completions holds only the completion of this yield, and the mailbox has
+ * no new node. Fills `event` and returns the node, which the caller frees after the step; or NULL if the precondition
+ * does not hold. General path: fli_mail_collect(). */
 static inline __attribute__((always_inline)) fli_event_node *
 fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
     if (p->completions == 0 || p->yield_count != 1 || (p->flags & ~FLI_PROC_HEAD_HELD) != FLI_PROC_WAITING) return NULL;
     fli_event_node *node = fli_full_node_at(rt, p->completions);
-    /* Refuses several events, or a notice. */
+    /* NULL if the list has more than one event, or if its event is a notice. */
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL;
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)
         return NULL; /* a new event has arrived, or the completion was pushed to the mailbox */
@@ -150,7 +155,7 @@ fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch
 /* Fast path: takes the asynchronous completion of the only outstanding yield if it is the only node in the mailbox, as
  * when a sleep ends. Precondition: the process waits, has one yield and no listed event, and the head of `word` is that
  * completion. Fills `event` and returns the node, or NULL if the precondition does not hold. The caller frees the node
- * after the CAS that replaces the head of `word`. General path: fli_mail_drain() and fli_mail_collect(). */
+ * after the CAS that replaces the head of `word`. General path: fli_mail_unstack() and fli_mail_collect(). */
 static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                              filch_event *event)
 {
@@ -165,17 +170,17 @@ static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fl
     return node;
 }
 
-/* After the step: frees the payloads and nodes of the events, and subtracts the messages from the load of a limited
- * mailbox. */
+/* Called after the step: frees the payloads and nodes of the events that the step got, and releases the space of the
+ * messages among them in a mailbox with a limit. */
 void fli_mail_release(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_event *events,
                       fli_event_node *const *nodes, uint32_t count);
 
-/* Returns true if the process must run again before it settles as `rest`: it has listed completions, or `rest` is
+/* Returns true if the process must run again before it settles as `to`: it has listed completions, or `to` is
  * FLI_IDLE and it has listed messages or unreported drops. */
-static inline bool fli_mail_has_pending(fli_proc *p, unsigned rest)
+static inline bool fli_mail_has_pending(fli_proc *p, unsigned to)
 {
     if (p->completions != 0) return true;
-    return rest == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
+    return to == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
 /* Returns the handle of a node that has been delivered and that the mailbox head still names. The caller frees this
@@ -185,8 +190,8 @@ static inline uint32_t fli_mail_held_head(const fli_proc *p)
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;
 }
 
-/* Returns the reason for which a process with FLI_PROC_LINK_FAILED ends: the error of the first linked process that
- * failed, or, if that is FILCH_ELINK, the reason that its notice carries. */
+/* Returns the reason with which a process with FLI_PROC_LINK_FAILED ends: the error of the first linked process that
+ * failed; if this error is FILCH_ELINK, the number in the payload of the LINK_DOWN notice. */
 filch_err fli_mail_link_reason(fli_runtime *rt, const fli_proc *p);
 
 /* Moves the cancel that a stop sends (FLI_NODE_AFTER_MESSAGES) from the messages to the front of all events. Returns

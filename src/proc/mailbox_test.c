@@ -42,11 +42,11 @@ static void release(bench *b, fli_proc *p, batch *got)
     fli_mail_release(&b->rt, &b->worker, p, got->events, got->nodes, got->count);
 }
 
-/* Drains the mailbox, collects all events, checks that they are the messages `from` to `to`, and releases them. */
+/* Unstacks the mailbox, collects all events, checks that they are the messages `from` to `to`, and releases them. */
 static void expect_messages(bench *b, fli_proc *p, int64_t from, int64_t to)
 {
     batch got;
-    bench_drain(b, p);
+    bench_unstack(b, p);
     collect(b, p, false, BENCH_EVENTS, &got);
     same(got.count, to - from + 1);
     for (uint32_t i = 0; i < got.count; i++) {
@@ -64,7 +64,7 @@ TEST(messages_come_in_the_order_sent)
     for (int i = 1; i <= 5; i++) send_int(&b, p, i);
     expect_messages(&b, p, 1, 5);
     for (int i = 6; i <= 7; i++) send_int(&b, p, i);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     for (int i = 8; i <= 10; i++) send_int(&b, p, i);
     expect_messages(&b, p, 6, 10);
     same(bench_finish(&b, p), 0);
@@ -78,7 +78,7 @@ TEST(a_batch_takes_at_most_max_events_and_the_rest_stays_in_order)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     for (int i = 1; i <= 7; i++) send_int(&b, p, i);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     for (int i = 1; i <= 6; i += 3) {
         collect(&b, p, false, 3, &got);
         same(got.count, 3);
@@ -102,7 +102,7 @@ TEST(cancel_comes_before_completions_and_completions_before_messages)
     complete_one_yield(&b, p, 21);
     send_int(&b, p, 2);
     complete_one_yield(&b, p, 22);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, true, BENCH_EVENTS, &got);
     same(got.count, 5);
     same(got.events[0].type, FILCH_EVENT_CANCEL);
@@ -129,7 +129,7 @@ TEST(a_waiting_process_gets_completions_only_and_its_messages_later)
     p->flags |= FLI_PROC_WAITING;
     send_int(&b, p, 1);
     complete_one_yield(&b, p, 5);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 1);
     same(got.events[0].type, FILCH_EVENT_YIELD);
@@ -155,10 +155,10 @@ TEST(completions_in_every_batch_do_not_starve_messages)
         for (int i = 1; i <= 5; i++) send_int(&b, p, i);
         for (uint32_t step = 1; step <= 10; step++) {
             for (uint32_t i = 0; i < max; i++) complete_one_yield(&b, p, 7);
-            bench_drain(&b, p);
+            bench_unstack(&b, p);
             collect(&b, p, false, max, &got);
             same(got.count, max);
-            /* The message is the last event of its batch. */
+            /* If a batch has a message, the message is its last event. */
             for (uint32_t i = 0; i + 1 < max; i++) same(got.events[i].type, FILCH_EVENT_YIELD);
             if (got.events[max - 1].type == FILCH_EVENT_MESSAGE) {
                 same(filch_as_int(&got.events[max - 1].data), next++);
@@ -181,7 +181,7 @@ TEST(a_message_that_was_passed_over_does_not_delay_a_cancel)
     send_int(&b, p, 1);
     complete_one_yield(&b, p, 7);
     complete_one_yield(&b, p, 8);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     const int32_t want[] = { FILCH_EVENT_YIELD, FILCH_EVENT_CANCEL, FILCH_EVENT_MESSAGE, FILCH_EVENT_YIELD };
     for (int i = 0; i < 4; i++) {
         collect(&b, p, i == 1, 1, &got);
@@ -193,7 +193,7 @@ TEST(a_message_that_was_passed_over_does_not_delay_a_cancel)
     bench_end(&b);
 }
 
-/* A message that the mailbox drops must not take the turn of messages with it. */
+/* If the message that a step passed over is dropped before the next step, the next step must get another message. */
 TEST(completions_do_not_starve_messages_of_a_mailbox_that_drops_the_oldest)
 {
     bench b;
@@ -205,7 +205,7 @@ TEST(completions_do_not_starve_messages_of_a_mailbox_that_drops_the_oldest)
     for (int step = 1; step <= 10; step++) {
         for (int i = 0; i < 2; i++) complete_one_yield(&b, p, 7);
         send_int(&b, p, step);
-        bench_drain(&b, p);
+        bench_unstack(&b, p);
         collect(&b, p, false, 2, &got);
         same(got.count, 2);
         if (got.events[1].type == FILCH_EVENT_MESSAGE) messages++;
@@ -227,7 +227,7 @@ TEST(an_event_names_its_sender_also_one_of_another_node)
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data));
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), near, &data));
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), far, &data));
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 3);
     assert_memory_equal(&got.events[0].from, &no_sender, sizeof no_sender);
@@ -252,7 +252,7 @@ TEST(only_messages_of_other_workers_are_remote_events)
     b.worker.number = 3;
     complete_one_yield(&b, p, 1);
     b.worker.remote_events = 0;
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(b.worker.remote_events, 3);
     b.worker.number = home;
     batch got;
@@ -274,13 +274,13 @@ TEST(the_head_node_is_not_freed_while_the_head_names_it)
     expect_messages(&b, p, 1, 1);
     same(bench_nodes_out(&b), 1);
     same(fli_mail_held_head(p), head);
-    /* A second drain does not give the node back either. */
-    bench_drain(&b, p);
+    /* A second fli_mail_unstack() does not give the node back either. */
+    bench_unstack(&b, p);
     same(bench_nodes_out(&b), 1);
     send_int(&b, p, 2);
     assert_int_not_equal(fli_word_head(fli_state_peek(&p->state)), head);
     expect_messages(&b, p, 2, 2);
-    /* The head has moved on: the first node is free, the second is held. */
+    /* The mailbox head has moved on: the node of message 1 is free, the node of message 2 is held. */
     same(bench_nodes_out(&b), 1);
     assert_int_not_equal(fli_mail_held_head(p), head);
     assert_true(bench_settle(&b, p, FLI_IDLE));
@@ -304,7 +304,7 @@ TEST(a_head_node_with_an_unread_event_is_freed_once)
     fli_event_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 9);
     filch_receiver  receiver = fli_yield_receiver(&b.rt, yield);
     send_int(&b, p, 1);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(fli_mail_held_head(p), 0);
     assert_true(bench_settle(&b, p, FLI_BLOCKED));
     same(bench_nodes_out(&b), 2);
@@ -312,7 +312,7 @@ TEST(a_head_node_with_an_unread_event_is_freed_once)
     same(fli_load_rlx(&b.woken), 0);
     ok(filch_complete(receiver, 9, filch_none(), FILCH_OK));
     same(fli_load_rlx(&b.woken), 1);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 1);
     release(&b, p, &got);
@@ -327,14 +327,14 @@ TEST(a_head_node_with_an_unread_event_is_freed_once)
     bench_end(&b);
 }
 
-TEST(a_message_that_arrives_before_the_settle_is_drained_and_kept)
+TEST(a_message_that_arrives_before_the_settle_is_unstacked_and_kept)
 {
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     send_int(&b, p, 1);
     expect_messages(&b, p, 1, 1);
-    send_int(&b, p, 2); /* arrives between the last drain and the settle */
+    send_int(&b, p, 2); /* arrives between the last fli_mail_unstack() and the settle */
     assert_false(bench_settle(&b, p, FLI_IDLE));
     same(fli_load_rlx(&b.woken), 0); /* 0: the sender found the process ACTIVE, so it did not wake it */
     expect_messages(&b, p, 2, 2);
@@ -378,7 +378,7 @@ TEST(payload_bytes_count_against_the_limit_until_released)
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &large));
     same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &large), FILCH_EFULL);
     same(fli_load_units(fli_load_rlx(&p->load)), 7);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, false, BENCH_EVENTS, &got);
     same(got.count, 1);
     same(filch_size(&got.events[0].data), 100);
@@ -388,7 +388,7 @@ TEST(payload_bytes_count_against_the_limit_until_released)
     bench_end(&b);
 }
 
-/* Sends a message as a timer does: it does not count against the limit. */
+/* Sends a message that does not count against the limit, as a timer does. */
 static void send_uncounted(bench *b, fli_proc *p, int64_t value)
 {
     filch_data      data = filch_int(value);
@@ -410,7 +410,7 @@ TEST(drop_oldest_keeps_the_newest_and_all_uncounted_messages)
     send_uncounted(&b, p, 101);
     send_int(&b, p, 4);
     send_int(&b, p, 5);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(fli_load_count(fli_load_rlx(&p->load)), 3);
     same(fli_load_rlx(&b.worker.counters.dropped), 2);
     collect(&b, p, false, BENCH_EVENTS, &got);
@@ -436,7 +436,7 @@ TEST(drop_oldest_refuses_at_twice_the_limit_without_a_trim)
     filch_data data = filch_int(0);
     for (int i = 0; i < 8; i++) send_int(&b, p, i);
     same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(fli_limit_take_dropped(p), 5);
     expect_messages(&b, p, 4, 7);
     same(bench_finish(&b, p), 0);
@@ -453,7 +453,7 @@ TEST(a_blocked_drop_oldest_process_is_woken_to_trim)
     same(fli_load_rlx(&b.woken), 0);
     send_int(&b, p, 2);
     same(fli_load_rlx(&b.woken), 1);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(fli_limit_take_dropped(p), 1);
     expect_messages(&b, p, 2, 2);
     same(bench_finish(&b, p), 0);
@@ -466,12 +466,13 @@ TEST(a_head_node_that_was_trimmed_is_held_too)
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_DROP_OLDEST);
     send_int(&b, p, 1);
-    bench_drain(&b, p);
-    /* A sender has reserved space and has not pushed yet: the only message, which is also the head, is dropped. */
+    bench_unstack(&b, p);
+    /* Another sender has reserved space but has not pushed its message yet, so the mailbox is over its limit. The next
+     * fli_mail_unstack() drops message 1; the head is then message 2, which is not counted. */
     same(fli_limit_reserve(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
     send_uncounted(&b, p, 2);
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     same(p->head_taken, head);
     same(bench_nodes_out(&b), 1);
     assert_false(fli_limit_release(p, bench_gen(p), 1, 0));
@@ -485,7 +486,8 @@ TEST(a_head_node_that_was_trimmed_is_held_too)
     bench_end(&b);
 }
 
-/* Otherwise a process that takes one event per step would receive nothing but reports of drops under overload. */
+/* If only one event fits into a batch, a message goes before the report of drops. Otherwise a process that takes one
+ * event per step would receive only such reports under overload. */
 TEST(a_message_goes_before_a_dropped_notice_if_only_one_event_fits)
 {
     bench b;
@@ -497,7 +499,7 @@ TEST(a_message_goes_before_a_dropped_notice_if_only_one_event_fits)
     send_int(&b, p, 2);
     for (int i = 1; i <= 2; i++) {
         same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
-        bench_drain(&b, p);
+        bench_unstack(&b, p);
         collect(&b, p, false, 1, &got);
         same(got.count, 1);
         same(got.events[0].type, FILCH_EVENT_MESSAGE);
@@ -519,7 +521,7 @@ TEST(drops_are_reported_if_no_other_event_is_pending)
     filch_data data = filch_int(0);
     send_int(&b, p, 1);
     same(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &data), FILCH_EDROPPED);
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     collect(&b, p, false, 1, &got);
     same(got.events[0].type, FILCH_EVENT_MESSAGE);
     release(&b, p, &got);
@@ -563,7 +565,7 @@ TEST(the_end_of_a_process_frees_unread_events)
     filch_data shared;
     ok(filch_share(malloc(8), 8, count_free, &freed, &shared));
     for (int i = 0; i < 3; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &shared));
-    bench_drain(&b, p);
+    bench_unstack(&b, p);
     for (int i = 0; i < 2; i++) ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &shared));
     fli_event_node *yield = fli_yield_open(&b.rt, &b.worker, p, 300, 1);
     ok(filch_complete(fli_yield_receiver(&b.rt, yield), 1, shared, FILCH_OK));
@@ -627,8 +629,8 @@ static void send_many(void *arg)
     s->worker.rt = &s->b->rt;
     fli_current_set(&s->worker);
     for (uint64_t i = 0; i < s->rounds;) {
-        /* Value: high bits = sender, low 40 bits = the sender's own count. Every seventh payload needs an allocated
-         * block. */
+        /* Bits of the value: high 24 = index of the sender, low 40 = number of the message. Every seventh payload needs
+         * an allocated block. */
         char       bytes[40];
         int64_t    value = (int64_t)((uint64_t)s->index << 40 | i);
         filch_data data = filch_int(value);
@@ -641,7 +643,7 @@ static void send_many(void *arg)
         if (err == FILCH_EFULL || err == FILCH_EDROPPED) {
             s->refused += err == FILCH_EFULL;
             s->dropped += err == FILCH_EDROPPED;
-            fli_thread_yield();
+            yield_slice();
             if (err == FILCH_EFULL) continue;
         } else if (err != FILCH_OK) {
             fli_add_rlx(&stress_doubles, 1000);
@@ -685,13 +687,13 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     }
     while (fli_load_acq(&sending) > 0 || fli_load_acq(&stress_queued)) {
         if (!fli_load_acq(&stress_queued)) {
-            fli_thread_yield();
+            yield_slice();
             continue;
         }
         fli_store_rel(&stress_queued, false);
         do {
             batch got;
-            bench_drain(&b, p);
+            bench_unstack(&b, p);
             collect(&b, p, false, 16, &got);
             for (uint32_t i = 0; i < got.count; i++) {
                 if (got.events[i].type == FILCH_EVENT_DROPPED) {
@@ -712,7 +714,8 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     for (int i = 0; i < SENDERS; i++) {
         fli_thread_join(&senders[i].thread);
         accepted += rounds - senders[i].dropped;
-        reported -= senders[i].dropped; /* a refused message is counted by the sender and also in the DROPPED events */
+        /* subtracts refused messages, which the sender has counted and which the DROPPED events count too */
+        reported -= senders[i].dropped;
     }
     same(fli_load_rlx(&stress_doubles), 0);
     reported += fli_limit_take_dropped(p);
@@ -753,7 +756,7 @@ int main(void)
         cmocka_unit_test(only_messages_of_other_workers_are_remote_events),
         cmocka_unit_test(the_head_node_is_not_freed_while_the_head_names_it),
         cmocka_unit_test(a_head_node_with_an_unread_event_is_freed_once),
-        cmocka_unit_test(a_message_that_arrives_before_the_settle_is_drained_and_kept),
+        cmocka_unit_test(a_message_that_arrives_before_the_settle_is_unstacked_and_kept),
         cmocka_unit_test(reading_messages_frees_mailbox_space),
         cmocka_unit_test(payload_bytes_count_against_the_limit_until_released),
         cmocka_unit_test(drop_oldest_keeps_the_newest_and_all_uncounted_messages),

@@ -38,7 +38,7 @@ static void arrives(bench *b, fli_proc *p, filch_data sent)
     filch_event     event;
     fli_event_node *node;
     ok(filch_send((filch_sched *)&b->rt, bench_pid(p), sent));
-    bench_drain(b, p);
+    bench_unstack(b, p);
     same(fli_mail_collect(&b->rt, p, false, &event, &node, 1), 1);
     same(event.data.kind, sent.kind);
     same(filch_size(&event.data), filch_size(&sent));

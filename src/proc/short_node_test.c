@@ -68,8 +68,8 @@ TEST(every_value_arrives_unchanged_in_a_short_node_and_has_no_sender)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     memset(events, 0xff, sizeof events);
     for (size_t i = 0; i < 5; i++) ok(send_foreign(&b, p, sent[i]));
-    bench_drain(&b, p);
-    same(b.worker.remote_events, 0); /* no worker sent them */
+    bench_unstack(&b, p);
+    same(b.worker.remote_events, 0); /* 0: no worker has sent these messages */
     same(fli_mail_collect(&b.rt, p, false, events, nodes, BENCH_EVENTS), 5);
     for (size_t i = 0; i < 5; i++) {
         same(events[i].type, FILCH_EVENT_MESSAGE);
@@ -98,16 +98,16 @@ TEST(short_and_full_nodes_in_one_mailbox_keep_their_order)
             bool       foreign = (round + i) % 3 != 0;
             ok(foreign ? send_foreign(&b, p, number) : fli_send(&b.rt, &b.worker, bench_pid(p), bench_pid(p), &number));
         }
-        /* The fast path of several messages takes no short node. */
+        /* If the mailbox has a short node, fli_mail_take_plain() takes nothing and returns 0. */
         fli_event_node *nodes[BENCH_EVENTS];
         bool            bytes = false, mixed = round % 7 > 1;
         uint64_t        word = fli_state_look(&p->state);
         if (mixed) same(fli_mail_take_plain(&b.rt, p, word, nodes, BENCH_EVENTS, &bytes), 0);
-        bench_drain(&b, p);
+        bench_unstack(&b, p);
         read += take(&b, p, read, 2);
     }
     while (read < sent) read += take(&b, p, read, 3);
-    assert_true(bench_settle(&b, p, FLI_IDLE)); /* frees the last node, which the head named */
+    assert_true(bench_settle(&b, p, FLI_IDLE)); /* frees the node of the last message, which the mailbox head named */
     same(bench_finish(&b, p), 0);
     bench_end(&b);
 }
@@ -119,7 +119,7 @@ TEST(unread_short_nodes_go_back_to_their_slab)
     for (uint32_t round = 0; round < 3; round++) {
         fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
         for (int64_t i = 0; i < 10; i++) ok(send_foreign(&b, p, filch_int(i)));
-        bench_drain(&b, p);
+        bench_unstack(&b, p);
         same(take(&b, p, 0, 4), 4);
         for (int64_t i = 10; i < 15; i++) ok(send_foreign(&b, p, filch_int(i)));
         same(bench_finish(&b, p), 11);
@@ -136,7 +136,7 @@ TEST(a_backlog_takes_little_more_than_32_bytes_a_message)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     ok(send_foreign(&b, p, filch_int(0)));
     size_t before = atomic_load(&b.alloc.bytes);
-    /* One less than the handles of the slab, because handle 0 is no node. */
+    /* Fills the slab: MANY handles, of which handle 0 names no node. The first node was taken above. */
     for (int64_t i = 1; i < MANY - 1; i++) ok(send_foreign(&b, p, filch_int(i)));
     assert_in_range(atomic_load(&b.alloc.bytes) - before, (MANY - 1024) * 32, MANY * (32 + 12) + 4096);
     same(bench_finish(&b, p), MANY - 1);
@@ -148,7 +148,8 @@ TEST(a_send_without_memory_for_a_short_node_is_refused)
     bench b;
     bench_begin(&b);
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
-    for (uint64_t nth = 1; nth <= 3; nth++) { /* the map, the segment, the list of free objects */
+    /* the allocation that fails: 1 the map, 2 the segment, 3 the list of free objects */
+    for (uint64_t nth = 1; nth <= 3; nth++) {
         test_alloc_fail(&b.alloc, nth, false);
         same(send_foreign(&b, p, filch_int(1)), FILCH_ENOMEM);
     }

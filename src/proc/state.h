@@ -7,7 +7,7 @@
  *   FREE        no process. Owner: the slab, or the spawner preparing the slot.  -> ACTIVE, by spawn.
  *   ACTIVE      ready or running: in exactly one run queue, or held by the worker that took it from there.
  *                                                                                -> IDLE BLOCKED DONE, by that worker.
- *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one message, a value or inline bytes from a step of this runtime,
+ *   ACTIVE_ONE  ACTIVE, and the mailbox holds exactly one message, a value message or a plain message of inline bytes,
  *               which woke the process from IDLE. The next
  *               event, and every flag except HAS_RELATIONS, turns it into ACTIVE.  -> ACTIVE, or as ACTIVE.
  *   IDLE        in no queue, no owner.                                           -> ACTIVE, by any event.
@@ -17,7 +17,7 @@
  * filch_inspect() reports ACTIVE as Running if a worker shows the process in its fli_worker_status, otherwise as Ready.
  *
  * The mailbox head is also the wake-up flag. A worker gives up a process (settles it) only by a CAS that expects the
- * head up to which it has drained the mailbox. A sender that pushed before makes this CAS fail. A sender that pushes
+ * head up to which it has read the mailbox. A sender that pushed before makes this CAS fail. A sender that pushes
  * afterwards finds the process IDLE and must queue it, or BLOCKED: then a completion or notice queues it, and a message
  * does not.
  *
@@ -45,7 +45,8 @@
 
 typedef FLI_ATOMIC(uint64_t) fli_state;
 
-/* A message to a process in a state with an odd number needs no wake-up; fli_state_push_awake() relies on it. */
+/* States. The states in which a process needs no wake-up for a message (ACTIVE, BLOCKED, ACTIVE_ONE) have odd numbers;
+ * fli_state_push_awake() relies on this. */
 enum { FLI_FREE, FLI_ACTIVE, FLI_IDLE, FLI_BLOCKED, FLI_DONE, FLI_ACTIVE_ONE };
 
 #define FLI_STATE_SHIFT 32
@@ -126,9 +127,10 @@ static inline void fli_state_open_related(fli_state *state, uint32_t gen, bool l
 
 /* Result of a delivery, and what the caller must do next. */
 typedef enum fli_delivery {
-    FLI_DELIVERY_DEAD,  /* the process has ended; nothing was changed */
-    FLI_DELIVERY_NOTED, /* delivered; the process is active already, or this event does not wake it: nothing to do */
-    FLI_DELIVERY_WOKE   /* delivered, and the process became ACTIVE: the caller must queue it */
+    FLI_DELIVERY_DEAD, /* the process has ended; nothing was changed */
+    /* delivered; the process was ACTIVE already, or this event does not wake it: the caller has nothing to do */
+    FLI_DELIVERY_NOTED,
+    FLI_DELIVERY_WOKE /* delivered, and the process became ACTIVE: the caller must queue it */
 } fli_delivery;
 
 /* Pushes node `handle` as the new mailbox head and stores the old head in `next`, the node's link. `wakes_blocked`: the
@@ -143,9 +145,9 @@ FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint3
         bool     wakes = now == FLI_IDLE || (now == FLI_BLOCKED && wakes_blocked);
         uint64_t wanted = fli_word_with(word, wakes ? FLI_ACTIVE : now, handle);
         *next = fli_word_head(word);
-        /* PAIR state.push, release half: the node is complete before it can be found.
-         * PAIR state.settle, acquire half: the worker that runs the process next sees what the last worker left in it.
-         */
+        /* PAIR state.push, release half: the node is complete before another thread can find it.
+         * PAIR state.settle, acquire half: the worker that runs the process next sees what the last worker wrote to the
+         * process. */
         if (fli_cas_weak_acqrel(state, &word, wanted)) return wakes ? FLI_DELIVERY_WOKE : FLI_DELIVERY_NOTED;
     }
 }
@@ -161,8 +163,9 @@ static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
     return ((word & ~FLI_HAS_RELATIONS) >> FLI_STATE_SHIFT) ^ idle;
 }
 
-/* IDLE -> ACTIVE_ONE: pushes a value message or inline bytes in one attempt. `word` was just read and is IDLE, so its
- * head is 0. Returns false if the word has changed; then nothing was done. */
+/* IDLE -> ACTIVE_ONE: pushes a value message or a plain message of inline bytes, in one attempt. Requires that `word`
+ * was just read and is IDLE, so that its head is 0. Returns false if the word has changed since; then nothing was done.
+ */
 FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
     uint64_t wanted = (word | handle) ^ (uint64_t)(FLI_IDLE ^ FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
@@ -171,9 +174,9 @@ FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t
     return fli_cas_acqrel(state, &word, wanted);
 }
 
-/* Pushes a plain message in one attempt to a process that needs no wake-up: `word` was just read and is ACTIVE or
- * ACTIVE_ONE (becomes ACTIVE) or BLOCKED (stays BLOCKED). Returns false if the word has changed; then nothing was done.
- */
+/* Pushes a plain message or a value message in one attempt to a process that needs no wake-up. Requires that `word` was
+ * just read and is ACTIVE or ACTIVE_ONE (it becomes ACTIVE) or BLOCKED (it stays BLOCKED). Returns false if the word
+ * has changed since; then nothing was done. */
 FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_t word, uint32_t handle, uint32_t *next)
 {
     uint64_t wanted = (word & ~(FLI_ONE_BIT | UINT32_MAX)) | handle;
@@ -191,9 +194,10 @@ FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, u
         if (!fli_word_lives(word, gen)) return FLI_DELIVERY_DEAD;
         bool     wakes = fli_word_state(word) != FLI_ACTIVE;
         uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
-        /* The CAS is done even if the flag is set already and the word would not change. If it succeeds, the flag is
-         * still set: the worker that clears the flag does so later, and sees what this thread wrote before this call. A
-         * mere load could return a flag that has been cleared meanwhile; then no step would see these writes.
+        /* The CAS is done even if the flag is set already and the word would not change. If the CAS succeeds, the flag
+         * is still set: the worker that clears the flag does so later, and sees what this thread wrote before this
+         * call. A load alone could return a flag that has been cleared meanwhile; then no step would see what this
+         * thread wrote.
          * PAIR state.push, release half: the step that takes the flag sees what this thread wrote, whichever thread set
          * the flag.
          * PAIR state.settle, acquire half: as in fli_state_push(). */
@@ -201,7 +205,8 @@ FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, u
     }
 }
 
-/* IDLE or BLOCKED -> ACTIVE without an event, so that the worker that runs the process drains and trims its mailbox. */
+/* IDLE or BLOCKED -> ACTIVE without an event, so that the worker that runs the process unstacks and trims its mailbox.
+ */
 FILCH_MUST_USE static inline fli_delivery fli_state_wake(fli_state *state, uint32_t gen)
 {
     uint64_t word = fli_load_rlx(state);
@@ -221,18 +226,19 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
     uint64_t word = fli_load_rlx(state);
     do {
         if (!fli_word_lives(word, gen)) return false;
-        /* The process may end now. But the worker that ends it then waits for the lock of the stripe, which the caller
-         * of this function holds. */
+        /* HAS_RELATIONS is set already. The process may end now, but the worker that ends it then waits for the lock of
+         * the stripe, which the caller of this function holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
-        /* PAIR state.related, release half: the worker that ends the process and finds the bit sees rt->model. */
+        /* PAIR state.related, release half: the worker that ends the process and finds HAS_RELATIONS set sees
+         * rt->model. */
     } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));
     return true;
 }
 
-/* Clears CANCEL. Thread: the worker that owns the process, about to deliver the event. */
+/* Clears CANCEL. Thread: the worker that owns the process, before it delivers the CANCEL event. */
 static inline void fli_state_take_cancel(fli_state *state)
 {
-    /* PAIR state.push, acquire half: the step sees what every thread that set the flag wrote before. */
+    /* PAIR state.push, acquire half: the step sees what every thread wrote before it set the flag. */
     (void)fli_and_acqrel(state, ~FLI_CANCEL);
 }
 
@@ -248,15 +254,16 @@ typedef enum fli_settle {
                            again */
 } fli_settle;
 
-/* ACTIVE -> `rest` (IDLE or BLOCKED), if the word is still `word`. Thread: the worker that owns the process, after it
- * has read everything behind `word` and stored its fields. */
-FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned rest)
+/* ACTIVE -> `to` (IDLE or BLOCKED), if the word is still `word`. Thread: the worker that owns the process, after it
+ * has read all nodes behind `word` and has written the fields of the process. */
+FILCH_MUST_USE static inline fli_settle fli_state_settle_from(fli_state *state, uint64_t word, unsigned to)
 {
-    uint64_t wanted = fli_word_with(word, rest, 0);
-    /* One attempt is enough: an ACTIVE word changes only by a new node or a new flag, and after either the worker
-     * must check the word again (after HAS_RELATIONS it finds nothing new, which is harmless). The strong CAS does
-     * not fail spuriously.
-     * PAIR state.settle, release half: the worker that runs the process next sees these fields. */
+    uint64_t wanted = fli_word_with(word, to, 0);
+    /* One attempt is enough: an ACTIVE word changes only by a new node or a new flag, and then the worker must check
+     * the word again. (If the new flag is HAS_RELATIONS, the worker finds nothing new, which is harmless.) The strong
+     * CAS does not fail spuriously.
+     * PAIR state.settle, release half: the worker that runs the process next sees what this worker wrote to the
+     * process. */
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED;
 }
 
@@ -268,20 +275,21 @@ FILCH_MUST_USE static inline fli_settle fli_state_settle_one(fli_state *state, u
     return fli_cas_acqrel(state, &word, wanted) ? FLI_SETTLED : FLI_SETTLE_NOTIFIED;
 }
 
-/* ACTIVE -> `rest`, if `seen` is still the newest node and no flag is set. See fli_state_settle_from(). */
-FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned rest)
+/* ACTIVE -> `to`, if the node `seen` is still the head and no flag is set. See fli_state_settle_from(). */
+FILCH_MUST_USE static inline fli_settle fli_state_settle(fli_state *state, uint32_t seen, unsigned to)
 {
     uint64_t word = fli_load_rlx(state);
     if (fli_word_head(word) != seen || (word & (FLI_CANCEL | FLI_KILL | FLI_ASK)) != 0) return FLI_SETTLE_NOTIFIED;
-    return fli_state_settle_from(state, word, rest);
+    return fli_state_settle_from(state, word, to);
 }
 
-/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last drain; its bit HAS_RELATIONS says
- * whether src/model must be notified. Thread: the worker that owns the process. */
+/* ACTIVE -> DONE. Returns the last word: its head is the newest node, for the last fli_mail_unstack(); its bit
+ * HAS_RELATIONS says whether src/model must be notified. Thread: the worker that owns the process. */
 static inline uint64_t fli_state_finish(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
-    /* PAIR state.push, acquire half: nodes pushed before this swap are this worker's to free; later pushes find DONE.
+    /* PAIR state.push, acquire half: this worker frees the nodes that were pushed before this swap; a later push finds
+     * DONE.
      * PAIR state.related, acquire half. */
     return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }

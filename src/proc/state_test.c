@@ -132,7 +132,8 @@ static uint64_t active_one(uint64_t flags)
     assert_true(fli_state_push_idle(&state, fli_state_peek(&state), 8, &next));
     same(next, 0);
     same(raw_state(&state), FLI_ACTIVE_ONE);
-    expect_word(state, FLI_ACTIVE, flags, 8); /* every other accessor reports ACTIVE */
+    /* fli_word_state(), which expect_word() uses, reports ACTIVE_ONE as ACTIVE */
+    expect_word(state, FLI_ACTIVE, flags, 8);
     return fli_state_peek(&state);
 }
 
@@ -300,8 +301,8 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0),
                                fli_word_make(FLI_GEN_LAST, FLI_ACTIVE, 0) | 8 };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        /* The first call passes the word as it is. The second passes a word without flag and head, as if the worker had
-         * read the word before it changed to words[i]. */
+        /* The first call passes words[i] itself. The second call passes a word without flag and head, as if the worker
+         * had read the state before it became words[i]. */
         fli_state state = words[i];
         assert_false(fli_state_exit(&state, words[i]));
         same(fli_state_peek(&state), words[i]);
@@ -314,18 +315,19 @@ TEST(the_fast_exit_refuses_flags_and_the_last_generation)
 
 enum { PUSHERS = 3, NODES = 64 };
 
-/* Test arena: pusher threads push nodes of their own and wait until the nodes come back. A pusher that gets WOKE
- * puts the process on the "queue", which must be empty; the owner takes the process from the queue, empties the
- * stack, and settles. */
+/* State of the thread test: pusher threads push their own nodes and wait until the owner gives the nodes back. A pusher
+ * that gets WOKE puts the process on the "queue" (`queued`), which must be empty. The owner takes the process from the
+ * queue, takes all nodes from the mailbox, and settles. */
 typedef struct arena {
     fli_state            state;
     FLI_ATOMIC(bool)     queued;
     FLI_ATOMIC(uint64_t) doubles; /* number of wake-ups while the process was queued or running */
     FLI_ATOMIC(uint64_t) sleeps, wakes;
     FLI_ATOMIC(uint32_t) pushing;                   /* number of pushers that are not finished */
-    uint32_t             next[1 + PUSHERS * NODES]; /* not atomic: passed to the owner by the push */
+    uint32_t             next[1 + PUSHERS * NODES]; /* link of each node. Not atomic: passed to the owner by the push */
     FLI_ATOMIC(bool)     back[1 + PUSHERS * NODES];
-    uint64_t             seen[1 + PUSHERS * NODES]; /* not atomic: the value that the pusher wrote into the node */
+    /* value that the pusher wrote into each node. Not atomic: passed to the owner by the push */
+    uint64_t seen[1 + PUSHERS * NODES];
     uint64_t expected[PUSHERS]; /* next number expected of each pusher. Not atomic: used by the owner alone */
     bool     disorder;
     uint64_t rounds, taken;
@@ -343,7 +345,7 @@ static void push_many(void *arg)
     arena  *a = me->a;
     for (uint64_t i = 0; i < a->rounds; i++) {
         uint32_t node = 1 + me->index * NODES + (uint32_t)(i % NODES);
-        while (!fli_load_acq(&a->back[node])) fli_thread_yield();
+        while (!fli_load_acq(&a->back[node])) yield_slice();
         fli_store_rlx(&a->back[node], false);
         a->seen[node] = i;
         fli_delivery delivery = i % 16 == 3 ? fli_state_wake(&a->state, GEN) : FLI_DELIVERY_NOTED;
@@ -358,7 +360,8 @@ static void push_many(void *arg)
     (void)fli_sub_acqrel(&a->pushing, 1);
 }
 
-/* Takes all nodes newer than `seen`, oldest first. Gives the held node back once the head has moved on. */
+/* Takes all nodes that are newer than `*seen`, oldest first. Gives the node `*seen` back to its pusher, because the
+ * head has moved on. */
 static void empty(arena *a, uint32_t head, uint32_t *seen)
 {
     uint32_t turned = 0, stop = *seen;
@@ -384,7 +387,7 @@ static void own(arena *a)
 {
     while (fli_load_acq(&a->pushing) > 0 || fli_load_acq(&a->queued)) {
         if (!fli_load_acq(&a->queued)) {
-            fli_thread_yield();
+            yield_slice();
             continue;
         }
         fli_store_rel(&a->queued, false);

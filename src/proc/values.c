@@ -11,28 +11,27 @@
 #define DEADLINE_KEY "filch.deadline"
 #define SCOPE_KEY "filch.scope"
 
-/* The additional fields of a scope. */
+/* The fields that only a scope has. */
 typedef struct scope {
     fli_mutex  lock;
-    fli_tenant tenants; /* head of a ring; under lock */
+    fli_tenant tenants; /* head of the ring of tenants; under `lock` */
     /* FILCH_OK while the scope is not cancelled.  writes: once, under the lock.  reads: any. Relaxed, because the
      * reason publishes no other data. */
     FLI_ATOMIC(filch_err) reason;
 } scope;
 
 struct filch_values {
-    /* Number of references: of processes, of newer elements whose parent this is, and of the program.  PAIR values.refs
-     */
+    /* Number of references: by processes, by the program, and by newer elements (`parent`).  PAIR values.refs */
     FLI_ATOMIC(uint32_t) refs;
-    filch_values        *parent; /* set once, like all fields below; not atomic */
+    filch_values        *parent; /* the next older element; NULL: none. Not atomic, like all fields below: set once */
     filch_data           data;
     scope               *scope;    /* NULL: not a scope */
     bool                 special;  /* this element or an older one is a deadline or a scope */
-    size_t               key_size; /* size of the key with its NUL */
+    size_t               key_size; /* bytes of the key, its NUL included */
     char                 key[];
 };
 
-static fli_mem plain(void)
+static fli_mem default_mem(void)
 {
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
@@ -41,7 +40,7 @@ static fli_mem plain(void)
 
 static filch_err create(filch_values *parent, const char *key, filch_data data, filch_values **out)
 {
-    fli_mem       mem = plain();
+    fli_mem       mem = default_mem();
     size_t        key_size = strlen(key) + 1;
     filch_values *values = fli_alloc(&mem, sizeof *values + key_size);
     if (values == NULL) return FILCH_ENOMEM;
@@ -77,7 +76,7 @@ filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_valu
 filch_err filch_values_scope(filch_values *parent, filch_values **out)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    fli_mem       mem = plain();
+    fli_mem       mem = default_mem();
     filch_err     err = FILCH_ENOMEM;
     filch_values *values;
     scope        *made = fli_zalloc(&mem, sizeof *made);
@@ -108,7 +107,7 @@ filch_values *fli_values_hold(filch_values *values)
 
 void filch_values_drop(filch_values *values)
 {
-    fli_mem mem = plain();
+    fli_mem mem = default_mem();
     /* PAIR values.refs, both halves: the last read of every holder comes before the free. */
     while (values != NULL && fli_sub_acqrel(&values->refs, 1) == 1) {
         filch_values *parent = values->parent;
@@ -147,8 +146,8 @@ uint64_t fli_values_deadline(const filch_values *values)
     uint64_t earliest = FILCH_FOREVER;
     for (; fli_values_is_special(values); values = values->parent) {
         bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
-        bool for_ever = deadline && values->data.as.i == INT64_MAX; /* INT64_MAX stands for every later time: such a
-                                                                       deadline is never due */
+        /* INT64_MAX stands for every later time too, so this deadline is never due */
+        bool for_ever = deadline && values->data.as.i == INT64_MAX;
         if (deadline && !for_ever && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
     }
     return earliest;
@@ -190,6 +189,15 @@ filch_err fli_scope_cancelled(filch_values *values, bool sure)
     if (sure) fli_mutex_lock(&s->lock);
     filch_err reason = fli_load_rlx(&s->reason);
     if (sure) fli_mutex_unlock(&s->lock);
+    return reason;
+}
+
+filch_err fli_values_cancelled(filch_values *values)
+{
+    filch_err reason = FILCH_OK;
+    for (filch_values *s = fli_scope_first(values); s != NULL && reason == FILCH_OK; s = fli_scope_next(s)) {
+        reason = fli_scope_cancelled(s, false);
+    }
     return reason;
 }
 

@@ -19,7 +19,7 @@ static uint32_t read_completions(bench *b, fli_proc *p)
 {
     filch_event     events[BENCH_EVENTS];
     fli_event_node *nodes[BENCH_EVENTS];
-    bench_drain(b, p);
+    bench_unstack(b, p);
     uint32_t count = fli_mail_collect(&b->rt, p, false, events, nodes, BENCH_EVENTS);
     fli_mail_release(&b->rt, &b->worker, p, events, nodes, count);
     return count;
@@ -65,8 +65,7 @@ TEST(a_wrong_receiver_is_refused)
     bench_end(&b);
 }
 
-/* A node is reused: an old receiver must not complete the later yield, or change the later message, that uses the
- * node. */
+/* When a node is reused, an old receiver of that node must not complete the later yield that uses the node. */
 TEST(an_old_receiver_never_completes_a_later_yield)
 {
     bench b;
@@ -158,7 +157,7 @@ TEST(the_end_voids_outstanding_yields_and_calls_the_abandon_hook)
     assert_true(fli_yield_first(&b.rt, p, &command, &tag));
     same(command, 300);
     same(tag, 1);
-    assert_true(fli_yield_is_pending(&b.rt, receiver.key)); /* fli_yield_is_pending() does not claim the yield */
+    assert_true(fli_yield_is_pending(&b.rt, receiver.key)); /* fli_yield_first() has given its claim back */
     same(bench_finish(&b, p), 0);
     same(fli_load_rlx(&b.abandoned), 1);
     same(b.cookie, 4711);
@@ -184,8 +183,8 @@ TEST(a_completed_yield_is_not_named_in_the_report)
     bench_end(&b);
 }
 
-/* The completion is claimed before the end of the process and pushed after it: the completion finds no process and
- * frees the node itself. */
+/* A completion claims the node before the process ends and pushes it afterwards. The push finds no process, so the
+ * completing thread frees the node itself. */
 TEST(a_completion_after_the_end_is_freed_by_its_sender)
 {
     bench b;
@@ -285,7 +284,7 @@ static void complete_all(void *arg)
     for (uint64_t i = 0; !fli_load_acq(&r->over); i++) {
         uint64_t key = fli_load_acq(&r->keys[i % OUT]);
         if (key == 0) {
-            if (i % OUT == 0) fli_thread_yield();
+            if (i % OUT == 0) yield_slice();
             continue;
         }
         filch_receiver receiver = { .sched = (filch_sched *)&r->b.rt, .key = key, .tag = i % OUT };
@@ -296,7 +295,7 @@ static void complete_all(void *arg)
             fli_add_rlx(&r->accepted, 1);
         } else {
             if (err != FILCH_ESTALE && err != FILCH_EDEAD) fli_store_rlx(&r->wrong, true);
-            on_free(NULL, bytes, 32); /* a refused completion leaves the payload with its caller */
+            on_free(NULL, bytes, 32); /* a refused completion does not take the payload, so this thread frees it */
             fli_add_rlx(&r->refused, 1);
         }
     }
@@ -326,18 +325,18 @@ TEST(completions_racing_with_the_end_are_delivered_or_refused_and_leak_nothing)
             fli_store_rel(&r.keys[i], fli_yield_receiver(&r.b.rt, node).key);
         }
         for (uint64_t k = 0; k < round % 4; k++) {
-            if (k == 1) fli_thread_yield();
+            if (k == 1) yield_slice();
             uint32_t command;
             uint64_t tag;
             (void)fli_yield_first(&r.b.rt, p, &command, &tag);
             read += read_completions(&r.b, p);
             assert_true(p->yield_count <= OUT);
         }
-        /* As bench_finish(), but also counts the completions that were posted and not read. */
+        /* Does what bench_finish() does, and also counts the completions that were pushed but not read. */
         uint32_t gen = bench_gen(p);
         fli_yield_abandon(&r.b.rt, &r.b.worker, p);
         uint64_t last = fli_state_finish(&p->state);
-        fli_mail_drain(&r.b.rt, &r.b.worker, p, fli_word_head(last));
+        fli_mail_unstack(&r.b.rt, &r.b.worker, p, fli_word_head(last));
         if (p->completions != 0) {
             uint32_t at = p->completions;
             do {

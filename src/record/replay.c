@@ -30,21 +30,23 @@ typedef struct replay {
     fli_rec_hooks          hooks; /* first member: local.rec_hooks points here */
     fli_mem                mem;
     fli_box_reader         reader;
-    fli_box_item           next; /* inside a step: the next recorded call or result */
+    fli_box_item           next; /* inside a step: the next recorded item, a call or the result of the step */
     filch_blackbox_report *report;
     const fli_upper_ops   *upper;
     filch_sched           *sched;
     fli_worker            *worker;
     filch_values          *values;
-    fli_proc               proc; /* local.current during the replay; not in a slab, so no pid names it */
-    const filch_type      *type;
-    void                  *self;
-    filch_event           *events;
-    uint32_t               event_count, event_room;
-    bool                   aside;    /* init or close is running; their calls are not recorded */
-    uint64_t               calls;    /* number of calls that the current step has made */
-    uint32_t               yields;   /* number of yields that the current step has made and that were accepted */
-    uint64_t               invented; /* number of serials invented for children */
+    /* the replayed process, fli_local.current during the replay; not in a slab, so no pid names it */
+    fli_proc          proc;
+    const filch_type *type;
+    void             *self;
+    filch_event      *events;
+    uint32_t          event_count, event_room;
+    bool              aside;  /* init or close is running; a recording does not contain calls made there */
+    uint64_t          calls;  /* number of calls that the current step has made */
+    uint32_t          yields; /* number of yields that the current step has made and that were accepted */
+    /* number of serials that were made up for spawned children that the recording does not have */
+    uint64_t invented;
 } replay;
 
 /* ---- texts of the report ---- */
@@ -122,7 +124,8 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_call(const fli_rec_call *a, const fli_rec_call *b)
 {
-    bool answer = a->kind == FLI_REC_SPAWN || a->kind == FLI_REC_WHEREIS; /* these calls return a pid */
+    /* the pid is the result of these calls, so it is not compared */
+    bool answer = a->kind == FLI_REC_SPAWN || a->kind == FLI_REC_WHEREIS;
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
            same_digest(&a->data, &b->data) && same_name(a->name, b->name);
@@ -133,14 +136,14 @@ static bool same_call(const fli_rec_call *a, const fli_rec_call *b)
 /* Compares `call` with the next recorded call, and returns the result of the recorded call. For a spawn or whereis also
  * sets *pid, for a relation *given. Sets neither and returns FILCH_OK if the next recorded call is of another kind, if
  * none is left in this step, and during init and close. */
-static filch_err answer(replay *rp, const fli_rec_call *call, filch_pid *pid, uint64_t *given)
+static filch_err replay_call(replay *rp, const fli_rec_call *call, filch_pid *pid, uint64_t *given)
 {
     char then[WORDS], now[WORDS];
     if (rp->aside) return FILCH_OK;
     rp->calls++;
     if (rp->next.kind == FLI_BOX_RESULT) {
-        /* Calls beyond CALLS_MAX were counted but not written. Here only a call beyond the recorded count is a
-         * difference. */
+        /* No written call is left. Calls beyond CALLS_MAX were counted but not written, so only a call beyond the
+         * recorded number of calls is a difference. */
         if (rp->calls > rp->next.result.calls) differs(rp, "nothing more", say_call(call, now));
         return FILCH_OK;
     }
@@ -153,7 +156,8 @@ static filch_err answer(replay *rp, const fli_rec_call *call, filch_pid *pid, ui
     return was.answer;
 }
 
-/* Frees moved data if the call returns FILCH_OK, because a successful call takes ownership of the data. */
+/* If the call returned FILCH_OK, frees `data` if it was moved, because a successful call takes ownership of moved
+ * data. */
 static filch_err take_data(replay *rp, const filch_data *data, filch_err err)
 {
     if (err != FILCH_OK) return err;
@@ -168,13 +172,13 @@ static filch_err on_send(fli_local *worker, filch_pid to, filch_pid from, const 
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_send(to, data, deliver);
     (void)from;
-    return take_data(rp, data, answer(rp, &call, NULL, NULL));
+    return take_data(rp, data, replay_call(rp, &call, NULL, NULL));
 }
 
 static filch_err on_set_flag(fli_local *worker, filch_pid pid, uint64_t flag)
 {
     fli_rec_call call = fli_rec_call_set_flag(pid, flag);
-    return answer((replay *)worker->rec_hooks, &call, NULL, NULL);
+    return replay_call((replay *)worker->rec_hooks, &call, NULL, NULL);
 }
 
 static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
@@ -183,7 +187,7 @@ static filch_err on_yield(fli_local *worker, filch_out *out, uint32_t command, u
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_yield(command, tag, target, data);
     (void)out;
-    filch_err err = take_data(rp, data, answer(rp, &call, NULL, NULL));
+    filch_err err = take_data(rp, data, replay_call(rp, &call, NULL, NULL));
     if (err == FILCH_OK) rp->yields++;
     return err;
 }
@@ -193,7 +197,7 @@ static filch_err on_spawn(fli_local *worker, const filch_type *type, const filch
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_spawn(type, options);
     filch_pid    child = { rp->report->pid.node, UINT64_MAX - rp->invented };
-    filch_err    err = answer(rp, &call, &child, NULL);
+    filch_err    err = replay_call(rp, &call, &child, NULL);
     if (child.serial == UINT64_MAX - rp->invented) rp->invented++;
     if (err == FILCH_OK && pid != NULL) *pid = child;
     return err;
@@ -204,16 +208,16 @@ static filch_err on_relate(fli_local *worker, fli_request *request)
     replay      *rp = (replay *)worker->rec_hooks;
     fli_rec_call call = fli_rec_call_relate(request);
     if (call.name == NULL) call.name = "";
-    filch_err err = answer(rp, &call, NULL, &request->given);
+    filch_err err = replay_call(rp, &call, NULL, &request->given);
     return request->data != NULL ? take_data(rp, request->data, err) : err;
 }
 
-/* Returns FILCH_EDEAD for every name in places where calls are not recorded, such as init. */
+/* Where calls are not recorded (init and close), returns FILCH_EDEAD for every name. */
 static filch_err on_whereis(fli_local *worker, const char *name, filch_pid *pid)
 {
     fli_rec_call call = fli_rec_call_whereis(name);
     filch_pid    found = { 0, 0 };
-    filch_err    err = answer((replay *)worker->rec_hooks, &call, &found, NULL);
+    filch_err    err = replay_call((replay *)worker->rec_hooks, &call, &found, NULL);
     if (err == FILCH_OK && found.serial == 0) return FILCH_EDEAD;
     if (err == FILCH_OK) *pid = found;
     return err;
@@ -228,8 +232,8 @@ static const fli_rec_hooks replaying = { .send = on_send,
 
 /* ---- recorded payloads, values and events ---- */
 
-/* Copies a recorded payload to an owned one. Sets *stop if it is a pointer and report.pointer, which would
- * replace it, is NULL. */
+/* Copies a recorded payload to *out, which owns its bytes. If the payload is a pointer, the function report.pointer
+ * replaces it; if report.pointer is NULL, sets *stop. */
 static filch_err bring_back(replay *rp, const filch_data *recorded, uint64_t cut, filch_data *out, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -247,7 +251,7 @@ typedef struct inherited_value {
     filch_data  data; /* owned */
 } inherited_value;
 
-/* Reads the inherited values, up to the item BORN. */
+/* Reads the recorded values of the process into *all, up to the item BORN of the recording. */
 static filch_err read_values(replay *rp, inherited_value **all, uint32_t *count, uint32_t *room)
 {
     fli_box_item item;
@@ -260,7 +264,7 @@ static filch_err read_values(replay *rp, inherited_value **all, uint32_t *count,
             *room = more;
         }
         inherited_value *one = &(*all)[*count];
-        bool             none = false; /* ignored: a pointer without a replacement becomes NULL */
+        bool             none = false; /* not used: a pointer that cannot be replaced becomes NULL */
         one->key = item.name;
         filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
         if (err != FILCH_OK) return err;
@@ -269,7 +273,8 @@ static filch_err read_values(replay *rp, inherited_value **all, uint32_t *count,
     return FILCH_OK;
 }
 
-/* Creates the inherited values, the oldest first. The recording has them from the newest to the oldest. */
+/* Creates the values that the process inherited, the oldest first. The recording has them in reverse order, the newest
+ * first. */
 static filch_err make_values(replay *rp)
 {
     inherited_value *all = NULL;
@@ -298,7 +303,7 @@ static bool event_room(replay *rp)
     return true;
 }
 
-/* Reads the events of a step into rp->events, and the item after them into rp->next. */
+/* Reads the events of a step into rp->events, and the recorded item after the events into rp->next. */
 static filch_err read_events(replay *rp, bool *stop)
 {
     fli_box_item *item = &rp->next;
@@ -332,7 +337,8 @@ static void close_instance(replay *rp)
     rp->self = NULL;
 }
 
-/* Creates the instance. Sets *stop if that is not possible; the report has the reason. */
+/* Creates the state of the replayed process by calling init. Sets *stop if that is not possible; the report has the
+ * reason. */
 static filch_err make_instance(replay *rp, bool *stop)
 {
     filch_blackbox_report *report = rp->report;
@@ -357,7 +363,7 @@ static filch_err make_instance(replay *rp, bool *stop)
     return FILCH_OK;
 }
 
-/* Compares the result of the step with the recorded one. */
+/* Compares the result of the replayed step, `now`, with the recorded result. */
 static void compare_result(replay *rp, const fli_rec_result *now)
 {
     char words[WORDS], more[WORDS];
@@ -409,7 +415,7 @@ static filch_err feed(replay *rp, uint32_t waiting, bool *stop)
     report->error = err;
     *stop = err != FILCH_OK || w->out.status == FLI_STATUS_DONE;
     if (err == FILCH_OK && w->out.status == FLI_STATUS_UPGRADE) change_type(rp, &w->out);
-    fli_out_forget(&w->out);
+    fli_out_forget(&w->out, err);
     return FILCH_OK;
 }
 
@@ -439,7 +445,7 @@ static filch_err play_alone(replay *rp)
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
-    void      *before = fli_current_get(); /* worker of this thread, if it belongs to another scheduler; NULL: none */
+    void      *before = fli_current_get(); /* this thread's worker, if it is one of another scheduler; NULL: none */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
     worker->rec_hooks = &rp->hooks;

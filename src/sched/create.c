@@ -101,8 +101,9 @@ static void make_proc(void *object, uint32_t handle)
     fli_store_rlx(&p->state, fli_word_make(1, FLI_FREE, 0));
 }
 
-/* Above these generations a page of a slab is not returned to the system. Its objects would all go on with the largest
- * generation of the page: processes would use up their generations, and a generation of a node might begin again. */
+/* If a generation in a page of a slab has reached this limit, the page is not returned to the system. A returned page
+ * loses its generations, so all its objects must continue with the largest of them: slots of processes would soon have
+ * used up their generations, and the generation of a node might wrap around to one that was used before. */
 #define PROC_GEN_RETURNED (FLI_GEN_LAST / 2)
 #define NODE_GEN_RETURNED (UINT32_C(1) << 29)
 
@@ -111,12 +112,15 @@ static uint32_t node_generation(void *object)
     fli_event_node *node = object;
     uint32_t        generation = fli_load_rlx(&node->stamp) / FLI_STAMP_GENERATION;
 #ifdef FLI_SMALL
-    fli_store_rlx(&node->stamp, 0); /* as the system does; the slabs of tests have no whole page of the system */
+    /* In the test build a page of a slab is smaller than a page of the system, so the system clears nothing when the
+     * slab page is returned. The stamp is cleared here instead. */
+    fli_store_rlx(&node->stamp, 0);
 #endif
     return generation < NODE_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
 }
 
-/* The first bytes of a free node have no meaning except `self` and `stamp`. */
+/* Initializes a node of a returned page as a free node. Of the first bytes of a free node only `self` and `stamp` have
+ * a meaning. */
 static void remake_node(void *object, uint32_t handle, uint32_t generation)
 {
     fli_event_node *node = object;
@@ -145,7 +149,8 @@ static uint32_t proc_generation(void *object)
     return generation < PROC_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
 }
 
-/* A free slot is blank, and so is one of zeros, but for its slot number and state word. */
+/* Initializes a slot of a returned page as a free slot. Its bytes are those of a free slot, or zeros. Both are blank
+ * (finish.c), so only the slot number and the state word are written. */
 static void remake_proc(void *object, uint32_t handle, uint32_t generation)
 {
     fli_proc *p = object;
@@ -211,14 +216,15 @@ static filch_err runtime_init(filch_sched *sched, const fli_mem *mem)
     if (err != FILCH_OK) return err;
     err = fli_slab_init(&rt->short_nodes, mem, FLI_SHORT_NODE_SIZE, FLI_SHORT_BIT - 1, make_short_node);
     if (err != FILCH_OK) goto no_short_nodes;
-    /* The slots of max_processes living processes, and the spare slots in the magazines of the workers. */
+    /* Enough slots for max_processes living processes and for the spare slots in the magazines of the workers. */
     uint32_t slots = opt->max_processes + sched->worker_total * FLI_MAGAZINE;
     err = fli_slab_init(&rt->procs, mem, sizeof(fli_proc), slots, make_proc);
     if (err != FILCH_OK) goto no_procs;
     fli_trim_init(&sched->trim);
     bool returns = opt->alloc == NULL;
 #ifdef FLI_SMALL
-    returns = true; /* the allocators of tests use malloc */
+    /* Only memory from malloc can be returned. The allocators that tests supply use malloc. */
+    returns = true;
 #endif
     if (returns) {
         fli_slab_allow_return(&rt->nodes, &node_return_ops);
@@ -352,8 +358,9 @@ static void wake_fd_close(filch_sched *sched)
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
-/* Opens wake_fd, which wakes the host of a scheduler without workers. With I/O, wake_fd is the wake descriptor of the
- * poller, and the host polls the descriptor of the poller. */
+/* Opens wake_fd. With a scheduler without workers, this descriptor wakes the thread of the program that calls
+ * filch_tick. With I/O, wake_fd is the wake descriptor of the poller, and the program polls the descriptor of the
+ * poller. */
 static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);
@@ -370,7 +377,7 @@ static filch_err wake_fd_open(filch_sched *sched)
     return err;
 }
 
-/* Initializes everything but the threads and the registry. */
+/* Initializes all parts of the scheduler except the worker threads and the registry. */
 static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
 {
     filch_err err = runtime_init(sched, mem);
@@ -380,7 +387,7 @@ static filch_err parts_init(filch_sched *sched, const fli_mem *mem)
     err = fli_idle_init(&sched->idle);
     if (err != FILCH_OK) goto no_idle;
     err = fli_throttle_init(&sched->throttle);
-    if (err != FILCH_OK) goto no_talk;
+    if (err != FILCH_OK) goto no_throttle;
     err = fli_timers_init(&sched->timers, &sched->rt, sched->worker_total, fli_now(&sched->rt));
     if (err != FILCH_OK) goto no_timers;
     err = fli_send_waiters_init(&sched->send_waiters);
@@ -412,7 +419,7 @@ no_send_waiters:
     fli_timers_fini(&sched->timers);
 no_timers:
     fli_throttle_fini(&sched->throttle);
-no_talk:
+no_throttle:
     fli_idle_fini(&sched->idle);
 no_idle:
     fli_inject_fini(&sched->global);
@@ -440,8 +447,8 @@ static void check_nodes(filch_sched *sched)
 void fli_sched_free(filch_sched *sched)
 {
     fli_mem mem = sched->rt.mem;
-    sched->rt.model_ops->fini(&sched->rt); /* first, because other schedulers of the program may use this one until
-                                              fini() returns */
+    /* Called first, because other schedulers of the program may use this scheduler until fini() returns. */
+    sched->rt.model_ops->fini(&sched->rt);
     check_nodes(sched);
     workers_destroy(sched, sched->worker_total);
     wake_fd_close(sched);
@@ -479,7 +486,7 @@ static filch_err take_registry(filch_sched *sched)
         filch_err err = fli_builtin_registry(&registry);
         if (err != FILCH_OK) return err;
         fli_registry_use(registry);
-        filch_registry_destroy(registry); /* the reference of this scheduler is now the only one */
+        filch_registry_destroy(registry); /* drops the creator's reference: only that of this scheduler is left */
     } else {
         fli_registry_use(registry);
     }

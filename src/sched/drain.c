@@ -17,7 +17,8 @@ bool fli_stop_is_polite(filch_sched *sched)
     return (fli_load_rlx(&sched->stop.flags) & FILCH_STOP_CANCEL_FIRST) == 0;
 }
 
-/* Puts a cancel behind the messages of the process. Returns false if there is no memory for the cancel's node. */
+/* Appends a cancel event to the messages of the process. Returns false if there is no memory for the node of the
+ * event. */
 static bool queue_cancel(fli_worker *w, fli_proc *p)
 {
     fli_runtime    *rt = &w->sched->rt;
@@ -27,7 +28,7 @@ static bool queue_cancel(fli_worker *w, fli_proc *p)
     node->what = FLI_NODE_SYSTEM | FLI_NODE_AFTER_MESSAGES;
     node->notice = FILCH_EVENT_CANCEL;
     node->about = node->tag = 0;
-    node->error = FILCH_ECANCELLED;
+    node->error = fli_mail_cancel_reason(p);
     fli_node_put_data(node, &nothing);
     fli_mail_append(rt, &p->messages, node);
     return true;
@@ -46,20 +47,21 @@ static bool is_late(fli_worker *w, const fli_proc *p)
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* Asks the process to end, unless the drain finds that a supervisor has asked it. Returns true if the step that is
- * about to begin gets a cancel as its first event. Returns false if a cancel is now in the list of messages, or was
- * found in the mailbox.
+/* Asks the process to end, unless a cancel from a supervisor is found in its mailbox. Returns true if the step that is
+ * about to begin gets a cancel as its first event. Returns false if a cancel is in the list of messages: appended here,
+ * or found in the mailbox.
  *
- * The state word with which this step began may have been read before the stop began. So messages that were sent before
- * the stop but arrived after that read are drained first. The acquire load of the phase makes visible all messages sent
- * before the phase was set. */
+ * The state word with which this step began may have been read before the stop began. So the messages that were sent
+ * before the stop but arrived after that read are unstacked first (fli_mail_unstack). The acquire load of the phase
+ * makes visible all messages sent before the phase was set. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;
     (void)fli_load_acq(&rt->phase); /* PAIR runtime.phase, acquire half */
-    fli_mail_drain(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
+    fli_mail_unstack(rt, &w->local, p, fli_word_head(fli_state_look(&p->state)));
     if ((p->flags & FLI_PROC_STOP_SENT) != 0)
-        return false; /* the drain has found a cancel that a supervisor sent before it ended */
+        /* fli_mail_unstack() has found a cancel, sent by a supervisor that has ended since. */
+        return false;
     p->flags |= FLI_PROC_STOP_SENT;
     if (p->messages == 0 || is_late(w, p) || !fli_stop_is_polite(w->sched)) return true;
     return !queue_cancel(w, p);

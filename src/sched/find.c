@@ -22,17 +22,21 @@
  * are due may then still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick,
  * `fair_credit` the number by which it was brought forward.
  *
- * INVARIANT  fair_countdown + fair_credit <= fair_every, as it was at the last pick. A turn takes one from
+ * INVARIANT  fair_countdown + fair_credit <= fair_most. A pick sets their sum to fair_every. A turn takes one from
  * fair_countdown. A CONTINUE moves all but one of fair_countdown to fair_credit. When n timers fire, they move n (at
- * most all) from fair_credit back to fair_countdown.
- * So a pick comes at least every fair_every-th turn, with timers and without. The processes woken by timers join the
- * deque at its newest end. So the bound holds. Beside processes that continue for ever, k timers that are due at once
- * wait for the running turn and for k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other
- * processes do.
+ * most all) from fair_credit back to fair_countdown. While no process is queued, a pick would find nothing, and a clock
+ * reading may set fair_countdown to up to fair_most (worker.c).
+ * So a pick comes at least every fair_most-th turn, with timers and without. The processes woken by timers join the
+ * deque at its newest end. So the bound holds. Of k timers that are due at once, as many fire as can run before the
+ * next pick; the others stay in their wheel, the earliest first. So they wait for the running turn and for
+ * k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other processes do.
  *
- * The LIFO slot. Its process is the next one that the worker takes, or, at a pick, joins the deque before the pick.
- * Only the process being stepped may have more turns before it (w->rerun, inline completions): these are fewer than
- * fair_every turns, and the bound includes them.
+ * The LIFO slot. Its process is the next one that the worker takes. At a pick it stays in the slot and runs after the
+ * picked process; in the deque, the processes that the picked one spawns would be above it, those that they spawn
+ * above these, and so on. The turn after a pick is no pick: a process that returns CONTINUE while the slot is full does
+ * not bring the pick forward (ready.c). Only with a fair_every of 1 does the process join the deque at a pick. The
+ * process being stepped may have more turns before that of the slot (w->rerun, the inline completion loop): these are
+ * fewer than fair_every turns, and the bound includes them.
  *
  * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then
  * built breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What
@@ -79,19 +83,24 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     return n > 0 ? batch[0] : NULL;
 }
 
-/* First moves the process in the LIFO slot to the deque: if every turn were a fairness pick, a process in the LIFO slot
- * would never run otherwise. */
-fli_proc *fli_find_oldest(fli_worker *w)
+/* If every turn is a fairness pick, a process in the LIFO slot would never run: moves it to the deque. */
+static void empty_slot(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
+}
+
+fli_proc *fli_find_oldest(fli_worker *w)
+{
+    if (FLI_UNLIKELY(w->fair_every == 1)) empty_slot(w);
     bool fair_local_next = w->fair_local_next;
     w->fair_local_next = !fair_local_next;
     w->fair_countdown = w->fair_every;
     w->fair_credit = 0;
     w->saw_continue = false;
     fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
-    /* Prefetches the process of the next pick, which is not in the cache: docs/log/2026-11-births-and-ends.md. */
+    /* Prefetches the process that is now the oldest of the deque: a later pick takes it, and it is not in the cache
+     * (docs/log/2026-11-births-and-ends.md). */
     const fli_proc *cold = fli_deque_guess_oldest(&w->deque);
     if (cold != NULL) {
         FLI_FETCH(&cold->state);
@@ -101,7 +110,8 @@ fli_proc *fli_find_oldest(fli_worker *w)
     return fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
 }
 
-/* Returns true if the victim has finished no step for AGED_NS. Remembers the victim's count of steps. */
+/* Returns true if `victim`, the worker at `index`, has finished no step for AGED_NS. Stores the victim's count of steps
+ * for the next call. */
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_victim_progress *seen = &w->victim_progress[index];
@@ -113,8 +123,8 @@ static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
     return w->clock_ns - seen->since_ns >= AGED_NS;
 }
 
-/* Steals from the worker at `index`. Returns NULL if there is nothing to take, or if another thread was faster; in the
- * second case sets *retry. */
+/* Steals from the worker at `index`. Returns NULL if there is nothing to take. If another thread took the processes
+ * first, sets *retry and returns NULL. `any`: see fli_find_far(). */
 static fli_proc *steal(fli_worker *w, uint32_t index, bool any, bool *retry)
 {
     fli_worker *victim = w->sched->workers[index];

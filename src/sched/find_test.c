@@ -146,7 +146,8 @@ static void make_receivers(filch_sched *sched, int n)
     run(sched, (uint32_t)n);
     receiver_count = n;
     stepped = 0;
-    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000; /* no samples: they read the clock */
+    /* Disables samples of queue waits, because a sample reads the clock. */
+    sched->caller_worker->slow_push_from = sched->caller_worker->sample_in = 1000;
     sched->caller_worker->local.ready = fli_ready_next;
 }
 
@@ -198,7 +199,8 @@ TEST(from_the_33rd_send_of_a_long_step_on_receivers_do_not_overtake_queued_proce
 {
     filch_sched *sched = begin(1000000, 0);
     make_receivers(sched, 34);
-    sched->caller_worker->slow_push_from = 33; /* its value while no sample is requested: FANOUT_MIN of ready.c */
+    /* FANOUT_MIN of ready.c, the usual value; make_receivers() has changed it. */
+    sched->caller_worker->slow_push_from = 33;
     (void)spawn_as(sched, 9, "long step that sends");
     (void)spawn(sched, 7, false);
     run(sched, 1);
@@ -227,7 +229,8 @@ TEST(the_process_in_the_lifo_slot_runs_beside_endless_loops)
     end(sched);
 }
 
-/* The deque is full and cannot grow at a fairness pick: the process in the LIFO slot goes to the global queue. */
+/* Every turn is a fairness pick, and the deque is full and cannot grow: the process in the LIFO slot goes to the global
+ * queue. */
 TEST(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow)
 {
     enum { CROWD = 1000 };
@@ -238,6 +241,7 @@ TEST(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow)
     bool          pushed = true;
     int           seen[CROWD] = { 0 };
     options.workers = FILCH_NO_WORKERS;
+    options.fair_every = 1;
     options.alloc = test_alloc_fn;
     options.alloc_user = &alloc;
     ok(filch_sched_create(&sched, &options));
@@ -427,7 +431,7 @@ TEST(a_thief_finds_nothing_if_all_queues_are_empty)
     theft_end(&d);
 }
 
-/* The worker that has the process queued is about to run it with warm caches. */
+/* A thief leaves a single process to its worker, because that worker is about to run it with warm caches. */
 TEST(a_single_process_is_not_stolen_from_a_worker_with_progress)
 {
     theft     d;
@@ -469,7 +473,7 @@ TEST(the_lifo_slot_of_a_worker_without_progress_is_stolen)
     same(fli_worker_queued(d.sched->caller_worker), 0);
     same(fli_load_rlx(&d.thief->local.counters.stolen), 1);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, p));
-    assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* `any`, as in a stop: the process is taken at once */
+    assert_ptr_equal(fli_find_far(d.thief, true, &retry), p); /* with `any`, as in a stop, `p` is stolen at once */
     fli_ready(&d.sched->rt, NULL, p);
     theft_end(&d);
 }

@@ -45,17 +45,18 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     if ((last & FLI_LIMITED) == 0) return false;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
     if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, p);
-    fli_limit_clear(p, fli_serial_gen(serial)); /* after no_room(), which still needs fli_proc.waiters */
+    fli_limit_clear(p, fli_serial_gen(serial)); /* called after no_room(), which still needs p->waiters */
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
-/* Item 6 of the list at the head of this file: gives back the slot. Nothing else of the process is left. */
+/* Gives back the slot of `p` (item 6 of the list at the head of this file). Precondition: nothing else of the process
+ * is left. */
 static inline void give_back(fli_worker *w, fli_proc *p)
 {
     fli_finish_slot(w, p, fli_state_free(&p->state));
 }
 
-/* What item 7, the call of on_exit, needs of a process whose slot has been given back. */
+/* The data that item 7, the call of on_exit, needs after the slot of the process has been given back. */
 typedef struct last_words {
     filch_exit_fn on_exit;
     void         *user;
@@ -72,8 +73,8 @@ static inline void free_words(filch_values *values, filch_data *result)
 /* State of a running on_exit, for the cleanup function end_exit_call(). */
 typedef struct exit_call {
     fli_local *worker;
-    fli_proc  *before; /* the value to which worker->current is set at the end. NULL while on_exit runs: if on_exit
-                          throws, torn.c must not end the process, because its slot has been given back */
+    fli_proc  *before; /* end_exit_call() sets worker->current to this value. NULL until on_exit has returned: if
+                          on_exit throws, torn.c must not end the process, because its slot has been given back */
     const last_words *left;
 } exit_call;
 
@@ -83,19 +84,21 @@ static void end_exit_call(exit_call *t)
     fli_local *worker = t->worker;
     worker->current = t->before;
     free_words(t->left->values, t->left->result);
-    /* PAIR finish.ended, release half: nothing of the process is left, and the processes that on_exit spawned are
-     * counted. */
+    /* PAIR finish.ended, release half: nothing of the ended process is left, and the processes that its on_exit spawned
+     * are counted. */
     fli_store_rel(&worker->counters.leaving, fli_load_rlx(&worker->counters.leaving) - 1);
 }
 
-/* Items 6 and 7 of the list at the head of this file. Thread: the worker that ends the process. */
+/* Gives back the slot of `p`, and then calls on_exit (items 6 and 7 of the list at the head of this file). Thread: the
+ * worker that ends the process. */
 static void call_on_exit(fli_worker *w, fli_proc *p, const last_words *left, uint64_t serial, filch_err error)
 {
     fli_local *worker = &w->local;
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
 
     __attribute__((cleanup(end_exit_call))) exit_call t = { .worker = worker, .left = left };
-    fli_count(&worker->counters.leaving, 1); /* before give_back(): a stop sees the process alive or leaving */
+    fli_count(&worker->counters.leaving, 1); /* counted before give_back(), so that a stop always sees the process as
+                                                alive or as leaving */
     give_back(w, p);
     worker->current = &stand_in; /* the slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);
@@ -132,8 +135,8 @@ static __attribute__((noinline)) void ended_recorded(filch_sched *sched, fli_pro
     sched->rt.record_ops->ended(&sched->rt, p, serial, error);
 }
 
-/* Items 2 to 7 of the list at the head of this file. The state is DONE already; `last` is the state word before DONE
- * was set. */
+/* Ends a process whose state is already DONE: does what is left of item 2, and items 3 to 7 of the list at the head of
+ * this file. `last`: the state word before DONE was set. */
 static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
     filch_sched      *sched = w->sched;
@@ -150,11 +153,7 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     if (overflowed && error == FILCH_EKILLED) error = FILCH_EOVERFLOW;
     if (FLI_UNLIKELY(rt->sim != NULL)) ended_simulated(sched, serial, error, result);
 
-    if (type->close != NULL) {
-        w->close_error = error;
-        type->close(p->self);
-        w->close_error = FILCH_OK;
-    }
+    if (type->close != NULL) fli_instance_close(w, type, p->self, error);
     e.type = NULL;
     fli_instance_free(sched, type, p->inline_state, p->self);
     if (FLI_UNLIKELY(error != FILCH_OK && sched->opt.on_failure != NULL)) {
@@ -181,10 +180,30 @@ static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err err
     fli_callback_end(worker);
 }
 
+void fli_instance_close(fli_worker *w, const filch_type *type, void *self, filch_err error)
+{
+    w->close_error = error;
+    w->in_close = true;
+    type->close(self);
+    w->in_close = false;
+    w->close_error = FILCH_OK;
+}
+
 filch_err filch_close_error(const filch_sched *sched)
 {
     fli_local *worker = sched != NULL ? fli_current_worker(&sched->rt) : NULL;
     return worker != NULL ? fli_worker_of(worker)->close_error : FILCH_OK;
+}
+
+filch_err filch_close_unread(filch_sched *sched, uint64_t count)
+{
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    fli_local *worker = fli_current_worker(&sched->rt);
+    if (worker == NULL || !fli_worker_of(worker)->in_close) return FILCH_ESTATE;
+    if (count == 0) return FILCH_OK;
+    fli_count(&worker->counters.undelivered, count);
+    fli_stop_unread(sched, worker->serial, count);
+    return FILCH_OK;
 }
 
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)

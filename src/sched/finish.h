@@ -10,20 +10,20 @@
 #include "sched/spawn.h"
 #include "sched/worker.h"
 
-/* Gives back the slot of `p`, whose state is FREE, and counts the end of the process. `again`: the slot has generations
- * left; a slot without generations is never used again. */
+/* Gives back the slot of `p`, whose state is FREE, and counts the process as ended. `again`: the slot has generations
+ * left and may be used again; without it the slot is retired. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
     fli_local *worker = &w->local;
     if (FLI_LIKELY(again)) fli_slab_give(&w->sched->rt.procs, &worker->procs, p);
     else fli_slab_retire(&w->sched->rt.procs);
-    /* PAIR finish.ended, release half: when a stop has counted this end, nothing of the process is left. No RMW,
-     * because only this worker writes the counter. */
+    /* PAIR finish.ended, release half: a stop that has counted this process as ended knows that nothing of it is left.
+     * No RMW, because only this worker writes the counter. */
     fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }
 
 /* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. The step began
- * with `word`, which is clean (step.c), and got all events behind it: only `node`, or none (NULL).
+ * with the state word `word`, which is clean (step.c), and got all events of the mailbox: only `node`, or none (NULL).
  *   Precondition: status DONE with a value; no yields, flags, values, extension or close; no relations; neither
  *                 recorded nor simulated.
  *   Skips:        the state DONE, closing the mailbox, notices, on_exit.
@@ -46,6 +46,10 @@ FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, ui
 
 /* Ends a process that the worker owns. Takes ownership of `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
+
+/* Calls the `close` of an instance, which is not NULL. filch_close_error() returns `error` meanwhile, and
+ * filch_close_unread() counts messages for the process that the worker owns. */
+void fli_instance_close(fli_worker *w, const filch_type *type, void *self, filch_err error);
 
 /* ---- failure.c ---- */
 

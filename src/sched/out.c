@@ -9,6 +9,7 @@
 #include "proc/runtime.h"
 #include "proc/values.h"
 #include "proc/yields.h"
+#include "sched/finish.h"
 #include "sched/sched.h"
 #include "sched/spawn.h"
 #include "sched/worker.h"
@@ -21,10 +22,10 @@ void fli_out_init(filch_out *out, const fli_local *worker)
     *out = (filch_out){ .ctx = ctx, .send_budget = sched->opt.send_budget };
 }
 
-/* Discards the status that the step chose, and frees its data. Resets the status first, because the free function of
- * the data is code of the program, which may have kept `out` and may choose a status again. The loop discards the new
- * status too. */
-void fli_out_forget(filch_out *out)
+/* Discards the status that the step chose, and frees the data that belongs to it. Resets the status first: the free
+ * function of the data is code of the program, which may have kept `out` and may choose another status. The loop then
+ * discards that status too. */
+void fli_out_forget(filch_out *out, filch_err error)
 {
     while (out->status != FLI_STATUS_NONE) {
         fli_status        was = out->status;
@@ -34,7 +35,7 @@ void fli_out_forget(filch_out *out)
         out->status = FLI_STATUS_NONE;
         if (was == FLI_STATUS_DONE || was == FLI_STATUS_FAIL) fli_data_free(&result);
         if (was != FLI_STATUS_UPGRADE) continue;
-        if (type->close != NULL) type->close(self);
+        if (type->close != NULL) fli_instance_close(FLI_OUTER(fli_worker, out, out), type, self, error);
         fli_instance_free(out->ctx.sched, type, NULL, self);
     }
 }
@@ -56,21 +57,22 @@ bool fli_out_is_stepping(const filch_out *out)
     return out == &((const fli_worker *)worker)->out;
 }
 
-/* Discards a status that owns data. Returns FILCH_ESTATE if the step of `out` is not running: then the data belongs to
- * the worker, for example an instance that is about to replace the old one. */
+/* Discards a status that owns data. Returns FILCH_ESTATE if the step of `out` is not running: then the worker owns the
+ * data, for example a new instance of the process after filch_upgrade. */
 static __attribute__((noinline)) filch_err think_better(filch_out *out)
 {
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
-    fli_out_forget(out);
+    fli_out_forget(out, out->fails);
     return FILCH_OK;
 }
 
-/* Slow path of the functions that choose a status. A separate function, because a call inside choose() would make the
- * fast path save registers. */
+/* Slow path of choose(). A separate function, because a call inside choose() would make the fast path save
+ * registers. */
 static __attribute__((noinline, cold)) filch_err choose_again(filch_out *out, fli_status status)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    /* filch_upgrade has created an instance. Only DONE, FAIL or another upgrade may replace that status. */
+    /* The status UPGRADE owns an instance that filch_upgrade has created. Only DONE, FAIL or another UPGRADE may
+     * replace it. */
     if (out->status == FLI_STATUS_UPGRADE && status < FLI_STATUS_DONE) return FILCH_ESTATE;
     filch_err err = think_better(out);
     if (err == FILCH_OK) out->status = status;
@@ -148,9 +150,12 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 {
     if (out == NULL) return filch_invalid("out is NULL");
     if (error == FILCH_OK) return filch_invalid("error is FILCH_OK: use filch_done");
+    bool inside = fli_out_is_stepping(out);
+    if (inside) out->fails = error;
     /* If the detail cannot be stored, the process fails with the error alone. */
     if (filch_done(out, detail) == FILCH_OK) out->status = FLI_STATUS_FAIL;
     else (void)!think_better(out);
+    if (inside) out->fails = FILCH_OK;
     return error;
 }
 
@@ -209,15 +214,15 @@ filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pi
     return FILCH_OK;
 }
 
-/* Yields a value. If this is not a step of this scheduler, or a slow case (no room in a list, no node
- * in the magazine), calls fli_out_yield() instead. */
+/* Yields a value. Calls fli_out_yield() instead if the caller is not a step of this scheduler, or in a slow case (no
+ * room in a list, no node in the magazine). */
 static __attribute__((noinline)) filch_err yield_value(filch_out *out, uint32_t command, uint64_t tag, filch_pid target,
                                                        filch_data data)
 {
     fli_local *worker = fli_current_get();
-    bool       plain = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt &&
-                 worker->current != NULL;
-    if (FLI_UNLIKELY(!plain || out->pending_count == out->pending_room))
+    bool       fast = worker != NULL && out == &fli_worker_of(worker)->out && worker->fast_rt == worker->rt &&
+                worker->current != NULL;
+    if (FLI_UNLIKELY(!fast || out->pending_count == out->pending_room))
         return fli_out_yield(out, command, tag, target, &data);
     fli_proc *p = worker->current;
     bool      room = FLI_LIKELY(p->yield_count < FLI_YIELDS_FEW) || fli_yield_room(worker->rt, p);
@@ -242,7 +247,7 @@ static inline __attribute__((always_inline)) filch_err yield_inline(filch_out *o
                                                                     uint64_t second)
 {
     fli_local *worker = fli_current_get();
-    /* Compares the address of `out` before its fields are read, because a program may have kept the pointer of another
+    /* Compares the address of `out` before its fields are read, because the program may have kept the `out` of another
      * step. */
     bool inside = (uintptr_t)out == (uintptr_t)worker + offsetof(fli_worker, out);
     if (FLI_UNLIKELY(!inside || out->spare == NULL || out->pending_count != 0)) {
@@ -288,7 +293,7 @@ filch_err filch_yield_timer(filch_out *out, uint64_t tag, uint64_t delay_ns)
 
 filch_err filch_yield_ticker(filch_out *out, uint64_t tag, uint64_t period_ns)
 {
-    if (period_ns == 0) return filch_invalid("period_ns is 0");
+    if (period_ns == 0) return filch_invalid("period_ns is 0: a ticker needs a period");
     return yield_time(out, FILCH_CMD_TICKER, tag, period_ns);
 }
 

@@ -10,9 +10,9 @@
 
 struct filch_ctx {
     filch_sched     *sched;  /* must be the first member: inline functions in filch.h read it at offset 0 */
-    const fli_local *worker; /* in a step: the worker, whose `serial` names the process. NULL: `self` and `values` are
-                                used */
-    filch_pid     self;      /* in a step only self.node is used */
+    const fli_local *worker; /* in a step: the worker; its `serial` identifies the process. NULL outside a step: then
+                                `self` and `values` are used */
+    filch_pid     self;      /* in a step only the field `node` of `self` is used */
     filch_values *values;
 };
 
@@ -51,11 +51,12 @@ struct filch_out {
     fli_event_node *spare;              /* in an inline completion loop: the node for the first yield of the step; NULL:
                                            not in a loop */
     fli_pending_command *pending;       /* array of pending_room commands; grows, never shrinks */
-    uint32_t             pending_count; /* not next to `status`: the compiler would read both with one load, which has
-                                           to wait for both stores */
+    uint32_t             pending_count; /* placed apart from `status`: otherwise the compiler would read both fields
+                                           with one load, which has to wait for both stores */
     filch_data        result;           /* owned; set with DONE and FAIL */
     const filch_type *type;             /* `type` and `self` are set with UPGRADE: the new type and its instance */
     void             *self;
+    filch_err         fails; /* inside filch_fail: its error; otherwise FILCH_OK */
 };
 
 static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, "the header reads them there");
@@ -63,7 +64,7 @@ static_assert(offsetof(filch_ctx, sched) == 0 && offsetof(filch_out, ctx) == 0, 
 /* Initializes the filch_out of a worker. */
 void fli_out_init(filch_out *out, const fli_local *worker);
 
-/* Resets `out` for the next step. The last step has left no pending commands. */
+/* Resets `out` for the next step. Precondition: no commands of the last step are pending. */
 static inline void fli_out_begin(filch_out *out)
 {
     out->status = FLI_STATUS_NONE;
@@ -75,25 +76,27 @@ static inline bool fli_out_is_idle(const filch_out *out)
     return out->status == FLI_STATUS_IDLE && out->pending_count == 0;
 }
 
-/* Returns the error with which the step ends its process, or FILCH_OK: a step must choose a status, and may wait only
- * if a yield is outstanding. */
+/* Returns the error with which the process ends after this step, or FILCH_OK if it goes on. It is an error if the
+ * step chose no status, or if it waits although no yield is outstanding. `err`: the error that the step function
+ * returned. */
 static inline filch_err fli_out_verdict(const filch_out *out, uint32_t yield_count, filch_err err)
 {
     if (FLI_UNLIKELY(err != FILCH_OK)) return err;
-    /* One comparison for two mistakes: status NONE, or FAIL although the step returned FILCH_OK. */
+    /* One comparison finds two mistakes: the status is NONE; or it is FAIL although the step returned FILCH_OK. */
     if (FLI_UNLIKELY((unsigned)out->status - 1u >= FLI_STATUS_FAIL - 1u)) return FILCH_ENOSTATUS;
     return out->status == FLI_STATUS_WAIT && yield_count == 0 ? FILCH_ENOYIELD : FILCH_OK;
 }
 
 /* Returns true if the calling thread is inside the step that `out` belongs to. Needed because a program may have kept
- * the pointer. */
+ * `out` after an earlier step. */
 bool fli_out_is_stepping(const filch_out *out);
 
-/* Does what filch_yield does, with a target pid. */
+/* The general path of filch_yield, with a target pid. */
 filch_err fli_out_yield(filch_out *out, uint32_t command, uint64_t tag, filch_pid target, const filch_data *data);
 
-/* Resets the status, and frees the result or the instance that belongs to it. */
-void fli_out_forget(filch_out *out);
+/* Resets the status, and frees the result or the instance that belongs to it. The `close` of an instance gets `error`
+ * from filch_close_error(): the error with which the process ends, or FILCH_OK. */
+void fli_out_forget(filch_out *out, filch_err error);
 
 /* Frees the yields of the step, none of which has been dispatched to a handler. Thread: the worker `worker`. */
 void fli_out_drop_pending(filch_out *out, fli_local *worker);

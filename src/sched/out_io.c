@@ -19,8 +19,8 @@
 #define SIGNALS_MAX 64
 #define SIGNAL_NUMBER_MAX 64
 #define READ_MOST 65536
-#define PATH_BYTES_MAX 4095
-#define ARGV_MAX (16u << 20) /* above the limits of operating systems; keeps sizes within 32 bits */
+/* Most bytes of a list of arguments: more than operating systems allow, and small enough for 32-bit sizes. */
+#define ARGV_MAX (16u << 20)
 
 /* The data of a read command; it fits into the inline bytes of a filch_data. */
 typedef struct read_request {
@@ -208,7 +208,7 @@ filch_err filch_yield_read(filch_out *out, uint64_t tag, filch_stream stream, si
 
 filch_err filch_yield_read_exactly(filch_out *out, uint64_t tag, filch_stream stream, size_t size, uint64_t timeout_ns)
 {
-    if (size == 0) return filch_invalid("size is 0");
+    if (size == 0) return filch_invalid("size is 0: read at least 1 byte");
     return yield_read(out, tag, stream, timeout_ns, (read_request){ .most = size, .how = FLI_READ_EXACTLY });
 }
 
@@ -251,7 +251,7 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
     return yield_bare(out, FILCH_CMD_IO_CANCEL, tag, stream);
 }
 
-/* ---- descriptors of the host ---- */
+/* ---- descriptors of the program ---- */
 
 static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
                                   uint64_t timeout_ns)
@@ -462,7 +462,7 @@ filch_err filch_yield_signals(filch_out *out, uint64_t tag, const int *numbers, 
 /* ---- calls without a yield ---- */
 
 /* Checks whether a call about streams is allowed: returns FILCH_OK inside a step of a scheduler that is not simulated,
- * otherwise an error. Calls of the functions below are not recorded, because a replay has no streams. */
+ * otherwise an error. The functions below that call may_ask() are not recorded, because a replay has no streams. */
 static filch_err may_ask(const filch_out *out)
 {
     if (out == NULL) return filch_invalid("out is NULL");

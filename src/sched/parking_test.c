@@ -12,7 +12,8 @@
 
 enum { PLAIN, POLLER, SENTINEL, PARKED };
 
-/* Lists workers[order[0]] as the worker that parked last, and so on. */
+/* Makes the list of parked workers: workers[order[0]] is the one that parked last, and the last one in `order` parked
+ * first. */
 static void list(fli_idle *idle, fli_worker *workers, const int *order)
 {
     for (int i = 0; i < PARKED; i++) {
@@ -28,7 +29,7 @@ static void list(fli_idle *idle, fli_worker *workers, const int *order)
     fli_idle_update_hint_locked(idle);
 }
 
-TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
+TEST(the_poller_is_unparked_after_other_workers_and_the_sentinel_last)
 {
     static const int  orders[][PARKED] = { { PLAIN, POLLER, SENTINEL }, { PLAIN, SENTINEL, POLLER },
                                            { POLLER, PLAIN, SENTINEL }, { POLLER, SENTINEL, PLAIN },
@@ -46,9 +47,11 @@ TEST(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last)
             fli_parking_wake_one(sched);
             for (int j = 0; j < PARKED; j++) same(workers[j].idle.is_parked, j > i);
             same(fli_load_rlx(&idle->word), (uint64_t)(PARKED - 1 - i) * FLI_PARKED_ONE + FLI_SEARCHING_ONE);
-            same(fli_idle_look(idle), i < PARKED - 1 ? FLI_PARKED_ONE : 0);             /* the hint does not count */
-            if (i != POLLER) assert_true(fli_park(&workers[i].idle.parker, FLI_NEVER)); /* the unpark was signalled */
-            fli_parking_wake_one(sched); /* unparks no other worker while one searches */
+            /* The hint says whether a worker is parked, not how many are. */
+            same(fli_idle_look(idle), i < PARKED - 1 ? FLI_PARKED_ONE : 0);
+            /* fli_park() returns true, because the unpark has been signalled. */
+            if (i != POLLER) assert_true(fli_park(&workers[i].idle.parker, FLI_NEVER));
+            fli_parking_wake_one(sched); /* unparks no worker, because the unparked one counts as searching */
             (void)fli_add_acqrel(&idle->word, (uint64_t)0 - FLI_SEARCHING_ONE);
         }
         assert_null(idle->parked);
@@ -78,7 +81,8 @@ TEST(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_fi
     }
 }
 
-/* Pushes read the hint, and search by RMWs of the word: a push must not miss a cache line at each search. */
+/* Pushes read the hint; searches write the idle word by RMWs. If both were on one cache line, each search would cost
+ * each push a cache miss. */
 TEST(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write)
 {
     size_t hint = offsetof(fli_idle, hint) / FLI_LINE;
@@ -105,7 +109,7 @@ TEST(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed)
     options.workers = 2;
     ok(filch_sched_create(&sched, &options));
     ok(filch_spawn(sched, &holder, NULL, NULL));
-    /* One worker stays in a step; the other one parks and watches it. */
+    /* One worker stays in a step; the other one parks and becomes the sentinel. */
     until(fli_idle_look(&sched->idle) == (FLI_PARKED_ONE | FLI_SENTINEL));
     fli_store_rlx(&released, true);
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
@@ -115,7 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_timeout_of_a_sentinel_doubles_from_1_to_8_ms_until_it_is_unparked_or_finds_work),
-        cmocka_unit_test(the_poller_is_unparked_after_plain_workers_and_the_sentinel_last),
+        cmocka_unit_test(the_poller_is_unparked_after_other_workers_and_the_sentinel_last),
         cmocka_unit_test(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed),
         cmocka_unit_test(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write),
     };

@@ -3,7 +3,8 @@
  * Where a process is queued:
  *   - woken by a step: the LIFO slot of the worker, if it is empty; then the process runs next. Otherwise the local
  *     deque. The data of the process has just been written by this CPU
- *   - woken by the worker between steps (timers, I/O): the local deque
+ *   - woken by the worker between steps (timers, I/O): the local deque; those that timers wake together are pushed
+ *     in reverse order, so that the earliest runs first
  *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them
  *     (parking.c)
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global
@@ -24,18 +25,18 @@
 #include "sync/inject.h"
 #include "sync/lifo_slot.h"
 
-/* Number of sends from which on a step counts as a fan-out. If other processes are queued, the processes that a fan-out
- * wakes, except the first ones, go to the global queue. In the local deque, which runs the newest first, they would all
- * run before the processes queued earlier: with 10,000 messages sent in a row, the 99th percentile of the latency of
- * other processes was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
+/* A step counts as a fan-out from this number of sends on. If other processes are queued, the processes woken by the
+ * sends from this number on go to the global queue. In the local deque, which runs the newest first, they would all run
+ * before the processes queued earlier: with 10,000 messages sent in a row, the 99th percentile of the latency of other
+ * processes was 86 ms instead of 0.3 ms (bench/lua/crash.c). */
 #define FANOUT_MIN 33
 /* If the average step takes at most this time, the processes that a fan-out wakes stay in the local deque: their steps
  * end soon, and the global queue would reduce their throughput by a fifth. */
 #define FANOUT_STEP_NS 500
 
-/* Starts the measurement of one queue wait, requested by fli_ready_sample(): sets p->last_worker to a mark, and
- * restores the ordinary push functions. Each step reads last_worker, so the step of `p` finds the mark and ends the
- * measurement (notice() in step.c). Thread: the worker that owns `p`, which is not queued yet. */
+/* Starts the measurement of one queue wait, requested by fli_ready_sample(): sets p->last_worker to FLI_MARK_SAMPLED,
+ * and restores the ordinary push functions. Each step reads last_worker, so the next step of `p` finds this value and
+ * ends the measurement (notice() in step.c). Thread: the worker that owns `p`, which is not queued yet. */
 static void take_sample(fli_worker *w, fli_proc *p)
 {
     w->slow_push_from = FANOUT_MIN;
@@ -45,7 +46,7 @@ static void take_sample(fli_worker *w, fli_proc *p)
     w->sample_ns = fli_now(&w->sched->rt);
 }
 
-/* Queues `p` globally because there is no memory to grow the deque. The global queue needs no memory: it
+/* Puts `p` into the global queue because there is no memory to grow the deque. The global queue needs no memory: it
  * links processes. */
 static void push_global_fallback(fli_worker *w, fli_proc *p)
 {
@@ -72,8 +73,8 @@ static __attribute__((noinline)) filch_err notify_pushed(fli_worker *w)
     return FILCH_OK;
 }
 
-/* Queues `p` at the end of the global queue. No fli_idle_notify_global(): this worker itself takes from the global
- * queue, so the process cannot be lost. */
+/* Puts `p` at the end of the global queue. Need not call fli_idle_notify_global(): this worker itself takes from the
+ * global queue, so the process cannot be lost. */
 static filch_err push_global(fli_worker *w, fli_proc *p)
 {
     fli_inject_put(&w->sched->global, p);
@@ -81,16 +82,16 @@ static filch_err push_global(fli_worker *w, fli_proc *p)
     return FILCH_OK;
 }
 
-/* Returns true if the current step is a fan-out of long steps, and the deque holds processes that were queued before
- * the step. */
+/* Returns true if three conditions hold: the current step is a fan-out, the average step of this worker is long, and
+ * the deque holds processes that were queued before the current step. */
 static bool starves_others(fli_worker *w)
 {
     if (w->local.sends < FANOUT_MIN || w->step_ns <= FANOUT_STEP_NS) return false;
     return fli_deque_count(&w->deque) > w->local.pushed;
 }
 
-/* Pushes a process woken by a step with at least `slow_push_from` sends: takes a sample if one is requested, and pushes
- * to the global queue if a fan-out starves other processes. */
+/* Pushes a process woken by a step that has made at least `slow_push_from` sends: takes a sample if one is requested,
+ * and pushes to the global queue if the step is a fan-out that starves other processes. */
 static __attribute__((noinline)) filch_err push_checked(fli_worker *w, fli_proc *p)
 {
     if (w->slow_push_from == FLI_PUSH_SAMPLE) take_sample(w, p);
@@ -114,7 +115,7 @@ filch_err fli_ready_next(fli_local *worker, fli_proc *p)
     fli_worker *w = fli_worker_of(worker);
     if (FLI_UNLIKELY(!fli_lifo_slot_put(&w->lifo_slot, p))) return fli_ready_local(worker, p);
     uint64_t word = fli_idle_look(&w->sched->idle);
-    /* No wake-up if no worker is parked, or if a sentinel is armed and this is the only process queued at this
+    /* No worker is woken if no worker is parked, or if a sentinel is armed and `p` is the only process queued at this
      * worker. */
     if (FLI_LIKELY((word & FLI_SENTINEL) != 0 ? fli_deque_is_empty(&w->deque) : fli_parked_in(word) == 0))
         return FILCH_OK;
@@ -128,8 +129,8 @@ static filch_err ready_sampled(fli_local *worker, fli_proc *p)
     return fli_ready_next(worker, p);
 }
 
-/* Swaps `local.ready` and lowers `slow_push_from`, so that the next push, by a step or between steps, takes the slow
- * path. Ordinary pushes do not check whether a sample is due. take_sample() undoes both. */
+/* Replaces `local.ready` and lowers `slow_push_from`, so that the next push, by a step or between steps, takes the slow
+ * path. So ordinary pushes need not check whether a sample is due. take_sample() restores both fields. */
 void fli_ready_sample(fli_worker *w)
 {
     w->slow_push_from = FLI_PUSH_SAMPLE;
@@ -139,33 +140,35 @@ void fli_ready_sample(fli_worker *w)
 void fli_ready_continue(fli_worker *w, fli_proc *p)
 {
     uint32_t pushed = w->local.pushed;
-    bool     woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
+    /* The LIFO slot may also be full because this step was a fairness pick. Then, too, the process in the slot runs
+     * next, and the pick is not brought forward. */
+    bool woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !starves_others(w)) {
-        /* No sample is still requested, because the push of a process that this step woke has taken it. That holds for
-         * a push to the LIFO slot too: the worker empties the slot before it runs another process, so the slot was
-         * filled after the clock reading that requested the sample. */
-        FLI_ASSERT(w->slow_push_from != FLI_PUSH_SAMPLE);
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed)))
             fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
-        /* As the newest process in the deque, `p` would run again at once. So the fairness pick is brought forward. */
+        /* `p` is now the newest process in the deque and would run again at once. So the fairness pick is brought
+         * forward. */
         (void)fli_ready_local(&w->local, p);
         w->saw_continue = true;
         w->fair_credit += w->fair_countdown - 1;
         w->fair_countdown = 1;
     } else {
-        /* `p` sent only to processes that were queued already, or its step is a fan-out that starves others. It goes to
-         * the end of the global queue: from the deque it would run before its receivers, and send more and more. */
+        /* `p` sent only to processes that were queued already, or its step is a fan-out that starves others. `p` goes
+         * to the end of the global queue: in the deque it would run before its receivers, and would send more and more
+         * messages. */
         if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
-        /* Reads the clock before the next step: if many workers send to one mailbox, a step takes milliseconds, and the
-         * worker would join a pause (throttle.c) only after CLOCK_INTERVAL_MAX such steps. */
+        /* If the worker has made FLI_CONTENDED_MIN or more contended sends since its last clock reading, makes it read
+         * the clock before the next step. If many workers send to one mailbox, a step takes milliseconds, and the
+         * worker would otherwise join a pause (throttle.c) only after CLOCK_INTERVAL_MAX such steps. */
         if (FLI_UNLIKELY(w->local.contended_sends >= FLI_CONTENDED_MIN)) w->clock_countdown = 0;
         (void)push_global(w, p);
     }
 }
 
-/* Without worker threads: makes the descriptor that the host polls readable, once until the next tick. */
+/* For a scheduler without workers: makes the descriptor that the program polls readable, at most once until the next
+ * tick. */
 static void signal_host(filch_sched *sched)
 {
     /* PAIR tick.signal, both halves: the tick that finds `signalled` set sees what this thread queued. */
@@ -179,12 +182,32 @@ void fli_ready_nudge(filch_sched *sched)
     else signal_host(sched);
 }
 
+void fli_ready_gather(fli_worker *w)
+{
+    w->gathered_count = 0;
+    w->gathers = true;
+}
+
+void fli_ready_push_gathered(fli_worker *w)
+{
+    w->gathers = false;
+    while (w->gathered_count > 0) (void)fli_ready_local(&w->local, w->gathered[--w->gathered_count]);
+}
+
+/* Queues a process that a timer or a report of the poller has woken, or keeps it for fli_ready_push_gathered(). */
+static void ready_between_steps(fli_worker *w, fli_proc *p)
+{
+    if (w->gathers && w->gathered_count < FLI_GATHERED_MAX) w->gathered[w->gathered_count++] = p;
+    else (void)fli_ready_local(&w->local, p);
+}
+
 void fli_ready(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     filch_sched *sched = (filch_sched *)rt;
     if (worker != NULL) {
-        /* `p` was woken by a step (worker->current is set), or between steps by a timer or a report of the poller. */
-        (void)(worker->current != NULL ? worker->ready(worker, p) : fli_ready_local(worker, p));
+        /* `p` was woken by a step (worker->current is set), or between steps. */
+        if (worker->current != NULL) (void)worker->ready(worker, p);
+        else ready_between_steps(fli_worker_of(worker), p);
         return;
     }
     if (sched->worker_count > 0 && fli_idle_handoff(sched, p)) return;

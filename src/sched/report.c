@@ -12,8 +12,9 @@
 #include "sched/worker.h"
 #include "work/pool.h"
 
-#define LEAST offsetof(filch_report, terminated) /* size of the first version of the struct */
-/* Number of entries searched, from the newest: losses of one process are noted close together. */
+#define LEAST offsetof(filch_report, terminated) /* size in bytes of the first version of filch_report */
+/* How many entries of the list of losses loss_locked() searches, beginning with the newest: losses of one process are
+ * noted close together. */
 #define SEARCH 64
 
 static bool is_stopping(filch_sched *sched)
@@ -21,7 +22,8 @@ static bool is_stopping(filch_sched *sched)
     return fli_load_rlx(&sched->rt.phase) != FLI_OPEN;
 }
 
-/* Returns the type name of a process that lives, or that has ended if no other process has used its slot since. */
+/* Returns the type name of the process `serial`, if the process lives, or if it has ended and no other process has used
+ * its slot since. */
 static const char *name_of(fli_runtime *rt, uint64_t serial)
 {
     fli_proc *p = fli_proc_find(rt, serial);
@@ -72,7 +74,7 @@ static filch_loss *loss_locked(filch_sched *sched, uint64_t serial)
     return loss;
 }
 
-void fli_stop_unread(filch_sched *sched, uint64_t serial, uint32_t unread)
+void fli_stop_unread(filch_sched *sched, uint64_t serial, uint64_t unread)
 {
     if (!is_stopping(sched)) return;
     fli_mutex_lock(&sched->stop.lock);
@@ -174,8 +176,8 @@ static void list_jobs(filch_sched *sched, filch_report *full)
     full->omitted += most - full->running_count;
 }
 
-/* Returns how many processes have ended without force since the first stop began. A forced end is added to stop->forced
- * before it is counted as ended. Between these two moments the result is one too small. */
+/* Returns how many processes have ended without force since the first stop began. A process ended by force is counted
+ * first in stop->forced and then as ended. Between these two moments the result is one too small. */
 static uint64_t polite_locked(filch_sched *sched)
 {
     fli_stop *stop = &sched->stop;
@@ -187,7 +189,7 @@ static uint64_t polite_locked(filch_sched *sched)
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out)
 {
     fli_stop *stop = &sched->stop;
-    fli_mem   mem = sched->rt.mem; /* a copy, because the report keeps the allocator to free its lists */
+    fli_mem   mem = sched->rt.mem; /* a copy, with which the report frees its lists after the scheduler is freed */
     size_t    size = out == NULL ? 0 : out->size < sizeof *out ? out->size : sizeof *out;
     fli_mutex_lock(&stop->lock);
     fli_losses   l = stop->losses;
@@ -214,7 +216,7 @@ void fli_report_give(filch_sched *sched, const filch_report *found, filch_report
     size_t straggler_bytes = l.room * sizeof *l.stragglers, loss_bytes = l.loss_room * sizeof *l.losses;
     if (size >= sizeof full) {
         list_jobs(sched, &full);
-    } else { /* the caller's older struct has no fields for these lists */
+    } else { /* the caller's struct is of an older version, without fields for the lists of losses and jobs */
         fli_free(&mem, l.losses, loss_bytes);
         full.losses = NULL;
     }

@@ -1,6 +1,6 @@
-/* restock_test.c - all messages that a step sends have plain nodes, however many they are and whether they are numbers
- * or bytes, because the general path, which fills the magazine, makes plain nodes. If one message had a general node,
- * step_several() could not take the batch, and the slow path would run. */
+/* restock_test.c - all messages that a step sends are plain messages, however many they are and whether they are
+ * numbers or bytes, because the general path, which fills the magazine, makes plain messages too. If the node of one
+ * message were marked FLI_NODE_GENERAL, step_several() could not take the batch, and the slow path would run. */
 #include "port/thread.h"
 #include "proc/runtime.h"
 #include "sched/sched.h"
@@ -15,24 +15,25 @@ static filch_sched *sched;
 
 static struct {
     filch_pid reader;
-    uint32_t sent, empty, plain_nodes; /* messages sent; sends with an empty magazine; plain nodes in the mailbox of the
-                                    reader */
-    bool      bytes;                   /* the messages are bytes, otherwise numbers */
+    uint32_t  sent, empty, plain_messages; /* messages sent; sends that found the magazine empty; plain messages in the
+                                           mailbox of the reader */
+    bool      bytes;                       /* true: the messages are bytes; false: numbers */
     filch_err err;
     int64_t   read;
     bool      in_order;
 } seen;
 
-/* Returns the number of plain nodes in a mailbox that no step has read. */
-static uint32_t count_plain_nodes(filch_pid pid)
+/* Returns the number of plain messages (`what` is 0) in the mailbox of `pid`. Precondition: no step has read from the
+ * mailbox. */
+static uint32_t count_plain_messages(filch_pid pid)
 {
     fli_runtime *rt = &sched->rt;
     fli_proc    *p = fli_proc_find(rt, pid.serial);
-    uint32_t     plain_nodes = 0;
+    uint32_t     plain_messages = 0;
     for (uint32_t at = fli_word_head(fli_load_rlx(&p->state)); at != 0; at = fli_node_at(rt, at)->next) {
-        plain_nodes += fli_node_at(rt, at)->what == 0;
+        plain_messages += fli_node_at(rt, at)->what == 0;
     }
-    return plain_nodes;
+    return plain_messages;
 }
 
 static filch_err writer_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -47,7 +48,7 @@ static filch_err writer_step(void *self, const filch_event *events, size_t count
         if (seen.err != FILCH_OK) break;
         seen.sent++;
     }
-    seen.plain_nodes = count_plain_nodes(seen.reader);
+    seen.plain_messages = count_plain_messages(seen.reader);
     return seen.sent < MANY ? filch_continue(out) : filch_idle(out);
 }
 
@@ -99,14 +100,14 @@ static void end(void)
     test_alloc_balanced(&alloc);
 }
 
-TEST(messages_sent_with_an_empty_magazine_have_plain_nodes_too)
+TEST(messages_sent_with_an_empty_magazine_are_plain_too)
 {
     for (int bytes = 0; bytes <= 1; bytes++) {
         begin(bytes);
         tick(0);
         ok(seen.err);
         assert_in_range(seen.empty, 3, MANY);
-        same(seen.plain_nodes, MANY);
+        same(seen.plain_messages, MANY);
         end();
     }
 }
@@ -118,7 +119,7 @@ TEST(a_send_without_memory_for_a_node_fails_and_succeeds_later)
         test_alloc_fail(&alloc, 1, true);
         tick(1);
         same(seen.err, FILCH_ENOMEM);
-        same(seen.plain_nodes, seen.sent);
+        same(seen.plain_messages, seen.sent);
         assert_in_range(alloc.refused, 1, 10);
         test_alloc_fail(&alloc, 0, false);
         tick(0);
@@ -130,7 +131,7 @@ TEST(a_send_without_memory_for_a_node_fails_and_succeeds_later)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_sent_with_an_empty_magazine_have_plain_nodes_too),
+        cmocka_unit_test(messages_sent_with_an_empty_magazine_are_plain_too),
         cmocka_unit_test(a_send_without_memory_for_a_node_fails_and_succeeds_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

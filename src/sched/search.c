@@ -18,6 +18,7 @@
  * Design: docs/design/parking.md.
  */
 #include "base/assert.h"
+#include "clock/timers.h"
 #include "port/clock.h"
 #include "port/thread.h"
 #include "proc/runtime.h"
@@ -30,9 +31,10 @@
 #include "sched/worker.h"
 #include "sync/inject.h"
 
-/* A worker that was parked for more than LONG_PARK times the search time shortens the next search. */
+/* A worker whose park lasted more than LONG_PARK times the search time shortens the search time. */
 #define LONG_PARK 4
-/* A worker that woke by timeout and ran fewer steps than this parks again after one attempt. */
+/* A worker that woke by timeout and has run fewer steps than this since then makes one attempt to find work, and parks
+ * again. */
 #define BRIEF_STEPS 1024
 
 static void start_searching(fli_idle *idle)
@@ -40,17 +42,18 @@ static void start_searching(fli_idle *idle)
     (void)fli_add_acqrel(&idle->word, FLI_SEARCHING_ONE); /* PAIR idle.word */
 }
 
-/* Unparks another worker if there is more work than `w`, which has found some, took. `idle`: the idle word or the hint;
- * a worker is parked. `own_only`: if there is a sentinel, only the processes queued at `w` count. A single process in a
- * deque is left to the owner of the deque, if a sentinel will check that owner. If there is no sentinel, a worker is
- * unparked to take the single process or to become the sentinel: otherwise the process, timers and descriptors would
- * wait as long as the owner stays in a step. */
+/* Unparks another worker if there is more work than the process that `w` has found. `idle`: the idle word or the hint.
+ * Precondition: a worker is parked. `own_only`: if there is a sentinel, only the processes queued at `w` count as more
+ * work. A single process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is
+ * no sentinel, a worker is unparked to take the single process or to become the sentinel: otherwise the process, timers
+ * and descriptors would wait as long as the owner stays in a step. */
 static void wake_for_more(fli_worker *w, uint64_t idle, bool own_only)
 {
     filch_sched *sched = w->sched;
     bool         has_sentinel = fli_sentinel_watches(w, idle), more;
     if (has_sentinel) more = own_only ? fli_parking_is_worth_wake(w) : fli_find_visible(sched, 2);
     else more = fli_find_visible(sched, 1) || fli_sentinel_is_needed(sched);
+    if (w->needs_help) more = true;
     if (more || fli_inject_count(&sched->global) > 0 || fli_sentinel_misses_timers(sched)) fli_parking_wake_one(sched);
 }
 
@@ -63,7 +66,7 @@ static void stop_searching(fli_worker *w)
     if (fli_searching_in(word) == 0 && fli_parked_in(word) > 0) wake_for_more(w, word, w->idle.timeout_at != 0);
 }
 
-/* Called when the first attempt of `w`, before `w` counts as searching, has found work. */
+/* Called when the first attempt of `w` has found work. At that time `w` does not count as searching yet. */
 static void end_first_attempt(fli_worker *w)
 {
     fli_idle *idle = &w->sched->idle;
@@ -72,7 +75,7 @@ static void end_first_attempt(fli_worker *w)
     if (fli_parked_in(hint) > 0 && fli_searching_in(fli_load_rlx(&idle->word)) == 0) wake_for_more(w, hint, true);
 }
 
-/* Takes the process that was handed to `from`. Returns NULL if there is none. Thread: any worker. */
+/* Takes the process that was handed to the worker `from`. Returns NULL if there is none. Thread: any worker. */
 static fli_proc *take_handoff(fli_worker *from)
 {
     if (fli_load_rlx(&from->idle.handoff) == NULL) return NULL;
@@ -89,8 +92,8 @@ static fli_proc *steal_handoff(fli_worker *w)
     return p;
 }
 
-/* Makes one attempt to find a process. Returns NULL if it found none; sets *retry if a steal lost a race, so that there
- * may be work. */
+/* Makes one attempt to find a process. Returns NULL if it found none. Sets *retry if another thread won the race for a
+ * process: then there may be more work. */
 static fli_proc *search_once(fli_worker *w, bool *retry)
 {
     fli_worker_clock(w);
@@ -99,7 +102,7 @@ static fli_proc *search_once(fli_worker *w, bool *retry)
 }
 
 /* Adapts the search time after `w` was parked for `parked_for_ns`. If a search of the full time would have found the
- * work, the next searches get the full time. If the park was much longer, the search before it was useless, and the
+ * work, the full search time is set. If the park was much longer than that, the search before it was useless, and the
  * search time is divided by four. */
 static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
@@ -109,14 +112,16 @@ static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
     uint64_t              next = now;
     if (parked_for_ns <= most) next = most;
     else if (parked_for_ns / LONG_PARK > most) next = now < most ? now / 4 : most / 4;
-    if (next != now) fli_store_rlx(search, next); /* only if it changes: all searching workers read this cache line */
+    /* Stored only if the value changes, because all searching workers read this cache line. */
+    if (next != now) fli_store_rlx(search, next);
 }
 
-/* Pauses or yields between two attempts, see the head of this file. Returns false if it is time to park. */
+/* Pauses, or yields the time slice, between two attempts: see the head of this file. Returns false if it is time to
+ * park. */
 static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
 {
     const filch_options *opt = &w->sched->opt;
-    /* A stop does not wait for a search, however long the options allow it to be. */
+    /* During a stop the worker parks at once, however long a search the options allow. */
     if (fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) return false;
     uint64_t search_ns = fli_load_rlx(&w->sched->idle.search_ns);
     bool     in_vain = search_ns < opt->search_ns;
@@ -135,8 +140,8 @@ static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
     return true;
 }
 
-/* Returns true if the worker woke by timeout and had little to do. Such a worker parks after one attempt: the next work
- * comes with the next timeout, and a search until then would keep a CPU busy for nothing. */
+/* Returns true if the worker woke by timeout and has run few steps since. Such a worker parks after one attempt: the
+ * next work comes with the next timeout, and a search until then would keep a CPU busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {
     return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;
@@ -152,8 +157,8 @@ static void on_full_idle_wake(fli_worker *w)
         fli_parking_wake_one(sched);
 }
 
-/* Takes the direct handoff for which `w` was unparked. Neither searches nor checks timers before the step of that
- * process. Returns NULL if another worker was faster; then `w` counts as searching. */
+/* Takes the process for which `w` was unparked (direct handoff), without a search and without checking timers first.
+ * Returns NULL if another worker has taken that process; then `w` counts as searching. */
 static fli_proc *take_handoff_or_search(fli_worker *w, uint64_t parked_ns)
 {
     w->idle.has_handoff = false;
@@ -195,9 +200,12 @@ fli_proc *fli_idle_find(fli_worker *w)
             return p;
         }
         uint64_t parked_ns = w->clock_ns;
+        fli_timers_set_away(&w->sched->timers, w->local.index, true);
         fli_wake why = fli_parking_park(w);
+        fli_timers_set_away(&w->sched->timers, w->local.index, false);
         if (w->idle.has_handoff && (p = take_handoff_or_search(w, parked_ns)) != NULL) return p;
         brief = why == FLI_WAKE_TIMEOUT;
+        w->surveys_timers = true;
         w->idle.timeout_at = brief ? fli_counters_steps(&w->local.counters) : 0;
         fli_sentinel_woke(w, brief);
         attempts = 0;

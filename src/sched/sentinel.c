@@ -32,23 +32,23 @@
 
 #define SENTINEL_FIRST_NS UINT64_C(1000000)
 #define SENTINEL_LAST_NS UINT64_C(8000000)
-/* Delay between the sentinel's timeout and the backup's timeout. It doubles each time the backup wakes and finds that
- * the sentinel is not late. BACKUP_LAST_NS is well below SENTINEL_LAST_NS, on which fli_sentinel_watches() relies. */
+/* Delay between the sentinel's timeout and the backup's timeout. The delay doubles each time the backup wakes and finds
+ * that the sentinel is not late. fli_sentinel_watches() relies on BACKUP_LAST_NS being well below SENTINEL_LAST_NS. */
 #define BACKUP_FIRST_NS UINT64_C(1000000)
 #define BACKUP_LAST_NS UINT64_C(4000000)
 
 /* After several timers fired at once, no worker wakes for timers before this time has passed. Parking and unparking
  * cost 11 to 28 us of CPU time (2-core virtual machine): one wake-up for each of 100,000 timers a second would need
- * more than one CPU. A timer that fires alone delays no other. 100,000 timers a second are late by 136 us at the
- * median: docs/design/timers.md. */
+ * more than one CPU. If a timer fires alone, the next timer is not delayed. 100,000 timers a second are late by 136 us
+ * at the median: docs/design/timers.md. */
 #define TIMER_GAP_NS UINT64_C(150000)
-/* If more timers than this fired at once, the gap is TIMER_GAP_MANY_NS, so that one wake-up serves still more
- * timers. */
+/* If more than TIMERS_MANY timers fired at once, TIMER_GAP_MANY_NS replaces TIMER_GAP_NS, so that one wake-up serves
+ * still more timers. */
 #define TIMERS_MANY 8
 #define TIMER_GAP_MANY_NS UINT64_C(250000)
 
-/* Makes `w` the sentinel; NULL: there is no sentinel from now on. `armed`: after its timeout it also checks working
- * workers. */
+/* Makes `w` the sentinel; with NULL there is no sentinel from now on. `armed`: when it wakes by timeout, the sentinel
+ * also checks the workers that are working. */
 static void set_sentinel_locked(fli_idle *idle, fli_worker *w, uint64_t until_ns, bool armed)
 {
     if (armed != idle->sentinel_armed) {
@@ -82,13 +82,22 @@ bool fli_sentinel_join_locked(fli_worker *w)
     return true;
 }
 
+/* Returns `next_ns`, or the time until which no worker wakes for timers, if that is later. */
+static uint64_t no_earlier(filch_sched *sched, uint64_t next_ns)
+{
+    uint64_t from = fli_load_rlx(&sched->idle.timers_from_ns);
+    return next_ns > from ? next_ns : from;
+}
+
 uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 {
     filch_sched *sched = w->sched;
     fli_idle    *idle = &sched->idle;
-    uint64_t     timer = fli_sentinel_timer_ns(sched), trim = fli_trim_due_ns(sched);
-    uint64_t     until = timer < trim ? timer : trim; /* returning memory needs no backup: it may be late */
-    bool         armed = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
+    uint64_t     timer = no_earlier(sched, fli_timers_help_ns(&sched->timers, w->local.index));
+    uint64_t     trim = fli_trim_due_ns(sched);
+    uint64_t     until = timer < trim ? timer : trim; /* a backup is needed for timers, but not to return memory,
+                                                         which may be late */
+    bool armed = fli_parked_in(fli_load_rlx(&idle->word)) < sched->worker_count;
     if (armed) {
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);
         if (look < until) until = look;
@@ -113,8 +122,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
 bool fli_sentinel_heeds_timeout_locked(fli_worker *w)
 {
     const fli_idle *idle = &w->sched->idle;
-    /* Without a sentinel, sentinel_until_ns is FLI_NEVER and this function returns false: `w` parks again, and
-     * fli_sentinel_deadline_locked() makes it the sentinel. */
+    /* If there is no sentinel, sentinel_until_ns is FLI_NEVER and this function returns false: then `w` stays parked,
+     * and fli_sentinel_deadline_locked() makes it the sentinel. */
     if (idle->sentinel == w || fli_clock_ns() >= fli_clock_after(idle->sentinel_until_ns, BACKUP_FIRST_NS)) return true;
     if (w->idle.backup_ns < BACKUP_LAST_NS) w->idle.backup_ns *= 2;
     return false;
@@ -140,7 +149,7 @@ bool fli_sentinel_is_needed(filch_sched *sched)
 bool fli_sentinel_misses_timers(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
-    if (fli_timers_next_ns(&sched->timers) == FLI_NEVER) return false;
+    if (!fli_timers_any(&sched->timers)) return false;
     fli_mutex_lock(&idle->lock);
     bool missing = idle->sentinel == NULL && idle->backup == NULL;
     fli_mutex_unlock(&idle->lock);
@@ -167,6 +176,5 @@ void fli_sentinel_note_timers(fli_worker *w, uint32_t timers)
 
 uint64_t fli_sentinel_timer_ns(filch_sched *sched)
 {
-    uint64_t next = fli_timers_next_ns(&sched->timers), from = fli_load_rlx(&sched->idle.timers_from_ns);
-    return next > from ? next : from;
+    return no_earlier(sched, fli_timers_next_ns(&sched->timers));
 }

@@ -21,17 +21,17 @@
 #include "sched/stats.h"
 #include "sched/stop.h"
 
-/* Limit of options.message_count: the size of an array of 2^26 payloads fits into 32 bits. */
+/* Limit of options.message_count, so that the size in bytes of an array of payloads fits into 32 bits. */
 #define MESSAGES_MAX (1u << 26)
 
-/* Returns the allocated size of an instance that is not stored in the control block of its process. */
+/* Returns the number of bytes to allocate for an instance that is not stored in the control block of its process. */
 static size_t heap_size(const filch_type *type)
 {
     return type->size > 0 ? type->size : 1;
 }
 
 static inline filch_err make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
-                             const filch_data *args, void *small, void **out)
+                             const filch_data *args, void *inline_state, void **out)
 {
     bool value = fli_data_is_value(args);
     if (type->init == NULL) {
@@ -40,16 +40,16 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
     }
     if (!value && !fli_data_is_sound(args))
         return filch_invalid("args is not a valid payload: NULL bytes with a size, for example");
-    void *self = small;
-    if (FLI_LIKELY(small != NULL && type->size <= FLI_STATE_INLINE)) {
-        memset(small, 0, FLI_STATE_INLINE);
+    void *self = inline_state;
+    if (FLI_LIKELY(inline_state != NULL && type->size <= FLI_STATE_INLINE)) {
+        memset(inline_state, 0, FLI_STATE_INLINE);
     } else {
         self = fli_zalloc(&sched->rt.mem, heap_size(type));
         if (self == NULL) return FILCH_ENOMEM;
     }
     filch_err err = FILCH_OK;
     if (type->init == NULL) {
-        /* without an init the instance is zeroed memory */
+        /* a type without init: the instance is zeroed memory */
     } else if (FLI_LIKELY(value)) {
         err = type->init(self, ctx, method, args);
     } else {
@@ -58,20 +58,20 @@ static inline filch_err make(filch_sched *sched, const filch_type *type, const f
         filch_data lent = fli_data_lend(args);
         err = type->init(self, ctx, method, &lent);
     }
-    if (FLI_UNLIKELY(err != FILCH_OK)) fli_instance_free(sched, type, small, self);
+    if (FLI_UNLIKELY(err != FILCH_OK)) fli_instance_free(sched, type, inline_state, self);
     else *out = self;
     return err;
 }
 
 filch_err fli_instance_make(filch_sched *sched, const filch_type *type, const filch_ctx *ctx, const char *method,
-                            const filch_data *args, void *small, void **out)
+                            const filch_data *args, void *inline_state, void **out)
 {
-    return make(sched, type, ctx, method, args, small, out);
+    return make(sched, type, ctx, method, args, inline_state, out);
 }
 
-void fli_instance_free(filch_sched *sched, const filch_type *type, void *small, void *self)
+void fli_instance_free(filch_sched *sched, const filch_type *type, void *inline_state, void *self)
 {
-    if (self != small) fli_free(&sched->rt.mem, self, heap_size(type));
+    if (self != inline_state) fli_free(&sched->rt.mem, self, heap_size(type));
 }
 
 static filch_err check_options(const filch_spawn_options *opt)
@@ -90,8 +90,8 @@ static filch_err check_options(const filch_spawn_options *opt)
         return filch_invalid("options.messages is NULL although message_count is not 0");
     if (opt->message_count > MESSAGES_MAX) return filch_invalid("options.message_count is over 2^26");
     if (opt->name != NULL && opt->name[0] == '\0') return filch_invalid("options.name is empty");
-    /* A supervisor stops its children one after the other, and waits for the exit event of each. Without
-     * FILCH_SPAWN_MONITOR it would get no exit event, and would never stop the next child. */
+    /* A supervisor stops its children one after the other, and waits for the exit event of each child. For a child
+     * without FILCH_SPAWN_MONITOR it would get no exit event, and would never stop the next child. */
     bool deaf = (opt->relations & (FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR)) == FILCH_SPAWN_SUPERVISED;
     if (deaf) return filch_invalid("options.relations has FILCH_SPAWN_SUPERVISED without FILCH_SPAWN_MONITOR");
     return FILCH_OK;
@@ -138,7 +138,7 @@ static filch_err set_ext(fli_runtime *rt, fli_proc *p, const filch_spawn_options
 static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err)
 {
     fli_slab *procs = &sched->rt.procs;
-    /* The limit can be reached only if more than max_processes slots have been used. */
+    /* The limit can be reached only if at least max_processes slots have been made. */
     if (fli_load_rlx(&procs->fresh) > sched->opt.max_processes && fli_stats_is_full(sched)) {
         *err = FILCH_ELIMIT;
         return NULL;
@@ -147,16 +147,17 @@ static fli_proc *take_slot(filch_sched *sched, fli_local *worker, filch_err *err
     return fli_slab_take(procs, worker != NULL ? &worker->procs : NULL);
 }
 
-/* Ends a spawn that begin_spawn() has begun. Foreign spawns are counted so that a stop does not overlook a process that
- * is being spawned. A spawn inside a step is not counted, because the spawning process lives until its child is
- * counted. After end_spawn() a foreign thread must not touch the scheduler, because the stop may have freed it. */
+/* Ends a spawn that begin_spawn() has begun. Spawns by foreign threads are counted so that a stop does not overlook
+ * a process that is being spawned. A spawn inside a step is not counted, because the spawning process lives until
+ * its child is counted. After end_spawn() a foreign thread must not use the scheduler, because the stop may have
+ * freed it. */
 static void end_spawn(filch_sched *sched, fli_local *worker)
 {
     if (worker != NULL) return;
     uint32_t there = fli_load_rlx(&sched->stop.foreign_spawns);
     while ((there & FLI_SPAWN_CLOSED) == 0) {
-        /* PAIR spawn.closed, release half: the new process has been counted. A stop that begins now does not wait for
-         * this thread. */
+        /* PAIR spawn.closed, release half: the new process has been counted. A stop that begins after this CAS does not
+         * wait for this thread. */
         if (fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &there, there - 1)) return;
     }
     fli_stop_left(sched);
@@ -171,7 +172,7 @@ static bool may_spawn_late(filch_sched *sched, const fli_local *worker, uint32_t
            !fli_load_rlx(&sched->stop.force);
 }
 
-/* Begins a spawn. Returns false if the scheduler is closed to it. */
+/* Begins a spawn. Returns false if a stop has begun and does not allow this spawn. */
 static bool begin_spawn(filch_sched *sched, fli_local *worker, uint32_t relations)
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
@@ -184,8 +185,8 @@ static bool begin_spawn(filch_sched *sched, fli_local *worker, uint32_t relation
     return false;
 }
 
-/* Puts options.messages into the mailbox. They do not count against the mailbox limit. Thread: the spawning one; no
- * other thread can reach the process yet. */
+/* Puts options.messages into the mailbox of the new process `p`. These messages do not count against the mailbox limit.
+ * Thread: the spawning one; no other thread can reach the process yet. */
 static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filch_pid from,
                            const filch_spawn_options *opt)
 {
@@ -210,8 +211,8 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
     if (!begin_spawn(sched, worker, opt->relations)) return FILCH_ECLOSED;
-    /* Refuses a name in use before init is called, to avoid a useless call. The name is checked again when it is
-     * taken. */
+    /* If the name is in use, the spawn is refused before init is called in vain. The name is checked again when it is
+     * registered. */
     err = FILCH_EEXISTS;
     if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
 
@@ -278,7 +279,7 @@ retired:
     goto no_slot;
 }
 
-/* Returns two adjacent 32-bit options as one 64-bit word. */
+/* Returns two 32-bit options, *first and the one that follows it in memory, as one 64-bit word. */
 static inline uint64_t pair_at(const uint32_t *first)
 {
     uint64_t both;
@@ -286,8 +287,8 @@ static inline uint64_t pair_at(const uint32_t *first)
     return both;
 }
 
-/* Returns true if the options have the size of this version, and all but four are zero: `method` and `args`, `tag`
- * (unused without a monitor) and `on_exit_user` (unused without on_exit). */
+/* Returns true if the options have the size of this version, and all fields are zero except these: `method`, `args`,
+ * `tag` (not used without a monitor) and `on_exit_user` (not used without on_exit). */
 static inline bool is_simple(const filch_spawn_options *opt)
 {
     static_assert(offsetof(filch_spawn_options, overflow) == offsetof(filch_spawn_options, mailbox_max) + 4 &&
@@ -302,8 +303,8 @@ static inline bool is_simple(const filch_spawn_options *opt)
 }
 
 /* Returns true if spawn_simply() may be used: the caller is a step of this scheduler, with no values to inherit; the
- * magazine of its worker has a slot; no process is recorded; the number of slots is below max_processes; the scheduler
- * is open. */
+ * magazine of its worker has a slot; no process is recorded; fewer than max_processes slots have been made; the
+ * scheduler is open. */
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
@@ -314,8 +315,7 @@ static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* Makes an instance that does not fit into the control block of its process, or that has arguments other than a
- * value. */
+/* Makes an instance that does not fit into the control block of its process, or whose arguments are not a value. */
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
@@ -360,7 +360,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     p->report_state = FILCH_STATE_READY;
     p->last_worker = worker->worker_mark;
     fli_count(&worker->counters.spawned, 1);
-    /* Reads the generation again, which is cheaper than keeping it in a register over the call of init. */
+    /* Reads the generation again after init: this is cheaper than keeping it in a register during the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);
     if (pid != NULL) *pid = (filch_pid){ worker->rt->node_id, fli_serial(gen, p->slot) };
@@ -383,7 +383,8 @@ static __attribute__((noinline)) filch_err spawn_any(filch_sched *sched, const f
     if (FLI_UNLIKELY(rt->sim != NULL) && !rt->sim->point(rt, worker, "filch_spawn")) return FILCH_ESTATE;
     uint32_t relations = opt->relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK | FILCH_SPAWN_SUPERVISED);
     if (FLI_LIKELY(relations == 0 && opt->name == NULL)) return fli_spawn(sched, type, opt, NULL, pid);
-    /* Only a process can be a parent. A handler that spawns does not act for the process that yielded the command. */
+    /* Only a process can be the parent of a process with relations. A handler that spawns does not act for the process
+     * that yielded the command. */
     bool inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     if (relations != 0 && !inside) return FILCH_ESTATE;
     fli_birth birth = { .relations = relations, .tag = opt->tag, .name = opt->name };

@@ -8,6 +8,7 @@
 #include "sched/idle.h"
 #include "sched/sched.h"
 #include "sched/stats.h"
+#include "sched/trim.h"
 #include "sched/worker.h"
 
 static uint64_t sum_ended(filch_sched *sched)
@@ -38,9 +39,9 @@ static uint64_t sum_leaving(filch_sched *sched)
     return leaving;
 }
 
-/* `ended` is read first: a process is counted in `spawned` before it can end, so the difference is never negative, and
+/* `ended` is read first: a process is counted in `spawned` before it can end, so spawned - ended is never negative, and
  * is 0 only if no process is left. `leaving` is read before `spawned`: when an on_exit has returned, the processes that
- * it spawned are counted. Processes that are spawned and end between the readings are counted as alive. */
+ * it spawned are counted in `spawned`. A process that is spawned and ends between the readings is counted as alive. */
 uint64_t fli_stats_alive(filch_sched *sched)
 {
     uint64_t ended = sum_ended(sched), leaving = sum_leaving(sched);
@@ -49,7 +50,8 @@ uint64_t fli_stats_alive(filch_sched *sched)
 
 /* Bounds of the number of living processes. look() reads `ended`, then `spawned`, then `ended` again. `least` is a
  * lower bound for a moment between the second and the third reading, `most` an upper bound for a moment between the
- * first and the second. If no process ended during the call, both are equal, and exact for one moment. */
+ * first and the second. If no process ended during the call of look(), both bounds are equal, and exact for one
+ * moment. */
 typedef struct between {
     uint64_t least, most;
 } between;
@@ -89,10 +91,10 @@ static void add_up(filch_stats *stats, fli_counters *counters)
 #define X(name) stats->name += fli_load_rlx(&counters->name);
     FLI_COUNTER_MAP(X)
 #undef X
-    uint64_t rounds = fli_load_rlx(&counters->inline_steps);
-    stats->steps += rounds;
-    stats->yields += rounds;
-    stats->completions += rounds;
+    uint64_t inline_steps = fli_load_rlx(&counters->inline_steps);
+    stats->steps += inline_steps;
+    stats->yields += inline_steps;
+    stats->completions += inline_steps;
 }
 
 filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
@@ -112,8 +114,7 @@ filch_err filch_sched_stats(filch_sched *sched, filch_stats *out)
     stats.asleep = fli_idle_parked(&sched->idle);
     stats.timers = fli_timers_count(&sched->timers);
     stats.memory = fli_cap_used(&sched->rt.mem);
-    stats.memory_returned =
-        fli_load_rlx(&sched->rt.nodes.returned_bytes) + fli_load_rlx(&sched->rt.procs.returned_bytes);
+    stats.memory_returned = fli_trim_returned_bytes(sched);
     memcpy(out, &stats, stats.size);
     return FILCH_OK;
 }

@@ -21,8 +21,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
         case 2: return FILCH_EUSER;
         case 3: ok(filch_yield_sleep(out, 1, FILCH_SECONDS(1000))); return filch_wait(out);
         case 4:
-            ok(filch_yield(out, 4000, 1, filch_none())); /* command 4000 has no handler: the process gets an error
-                                                            event */
+            ok(filch_yield(out, 4000, 1, filch_none())); /* no handler has the id 4000: the completion is an error */
             return filch_wait(out);
         default: break;
         }
@@ -76,13 +75,13 @@ TEST(processes_steps_and_messages_are_counted)
     stats = stats_of(sched);
     same(stats.spawned, 4);
     same(stats.ended, 3);
-    same(stats.failed, 2); /* pids[1] by its own error, pids[2] by filch_terminate */
+    same(stats.failed, 2); /* pids[1] failed by its own error, pids[2] by filch_terminate */
     same(stats.alive, 1);
     same(stats.sent, 4);
     same(stats.undelivered, 1);
     same(stats.yields, 2);
     same(stats.completions, 1);
-    same(stats.timers, 0); /* the timer was removed with its process */
+    same(stats.timers, 0); /* the timer of pids[2] was removed when pids[2] ended */
     same(stats.steps, 4 + 4 + 1);
     ok(filch_sched_stop(sched, FILCH_SECONDS(10), NULL));
 }
@@ -105,7 +104,7 @@ TEST(refused_and_dropped_messages_are_counted)
     same(stats_of(sched).dropped, 2);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 1);
-    same(info.dropped, 2); /* the drops are counted before the process gets the notice */
+    same(info.dropped, 2); /* the drops are counted although the process has not got the event DROPPED yet */
     tick(sched);
     ok(filch_inspect(sched, drops, &info));
     same(info.messages, 0);
@@ -160,7 +159,7 @@ TEST(the_shorter_struct_of_an_older_caller_is_filled_up_to_its_size)
     ok(filch_inspect(sched, pid, &u.info));
     assert_string_equal(u.info.name, "counted");
     for (size_t i = offsetof(filch_info, state); i < sizeof u; i++) same(u.bytes[i], 0xee);
-    /* The larger struct of a newer caller: only the fields known to this version are written. */
+    /* Simulates a newer caller, whose struct is larger: only the fields known to this version are written. */
     memset(&u, 0xee, sizeof u);
     u.stats.size = sizeof(filch_stats) + 64;
     ok(filch_sched_stats(sched, &u.stats));
@@ -176,7 +175,7 @@ TEST(the_shorter_struct_of_an_older_caller_is_filled_up_to_its_size)
 
 /* ---- threads ---- */
 
-/* Spawns two children, down to a given depth, and ends. */
+/* A process that spawns two children and ends. Each child does the same, down to the depth given in args. */
 static filch_err        on_branch(void *self, const filch_event *events, size_t count, filch_out *out);
 static filch_err        on_branch_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);
 static const filch_type branch = { .name = "branch", .size = 8, .init = on_branch_init, .step = on_branch };
@@ -210,7 +209,7 @@ TEST(the_count_of_living_processes_is_never_too_low)
     filch_pid     root;
     options.workers = 2;
     ok(filch_sched_create(&sched, &options));
-    ok(filch_spawn(sched, &type, NULL, &root)); /* lives during the whole test */
+    ok(filch_spawn(sched, &type, NULL, &root)); /* `root` lives during the whole test */
     uint64_t lives = 0, rounds = scaled(60);
     for (uint64_t round = 0; round < rounds; round++) {
         filch_spawn_options tree = FILCH_SPAWN_OPTIONS_INIT;
@@ -219,9 +218,9 @@ TEST(the_count_of_living_processes_is_never_too_low)
         lives += (1u << 11) - 1;
         for (uint64_t alive = 0; alive != 1;) {
             alive = stats_of(sched).alive;
-            assert_in_range(alive, 1, 1 << 12); /* neither 0 nor wrapped below 0 */
+            assert_in_range(alive, 1, 1 << 12); /* the count is never 0, and never wraps below 0 */
         }
-        /* Only the root is left: the whole tree has been spawned and has ended. */
+        /* One process is alive: `root`. The whole tree has been spawned and has ended. */
         filch_stats stats = stats_of(sched);
         same(stats.spawned, lives + 1);
         same(stats.ended, lives);
@@ -306,7 +305,7 @@ static filch_err on_sender(void *self, const filch_event *events, size_t count, 
     return filch_done(out, filch_none());
 }
 
-/* Returns the number of waits of at least 2^bucket ns. */
+/* Returns how many queue waits of at least 2^bucket ns were counted. */
 static uint64_t waits_from(filch_sched *sched, int bucket)
 {
     filch_stats stats = stats_of(sched);
@@ -332,8 +331,8 @@ TEST(each_sample_measures_the_queue_wait_of_one_process_that_a_step_wakes)
     filch_pid           pid;
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
-    w->sample_in = 1000;                             /* so that clock readings request no sample */
-    ok(filch_spawn(sched, &sender, &options, NULL)); /* the first wait is always measured */
+    w->sample_in = 1000;                             /* clock readings of `w` request no sample */
+    ok(filch_spawn(sched, &sender, &options, NULL)); /* a worker always measures its first queue wait */
     tick(sched);
     uint64_t waits = waits_from(sched, 0);
     same(waits, 1);
@@ -355,6 +354,9 @@ TEST(a_queue_wait_that_ended_on_another_worker_is_not_counted_later)
     filch_sched        *sched = begin_with_listener(&pid, &options);
     fli_worker         *w = sched->caller_worker;
     fli_proc           *p = fli_proc_find(&sched->rt, pid.serial);
+    /* The first send of a worker fills its magazine of message nodes. Only later sends take the fast path. */
+    ok(filch_spawn(sched, &sender, &options, NULL));
+    tick(sched);
     for (int by_neighbour = 0; by_neighbour < 2; by_neighbour++) {
         /* Ten seconds ago this worker began to measure the wait of `p`, but another worker stole and stepped `p`. */
         w->sample_serial = pid.serial;
@@ -367,7 +369,7 @@ TEST(a_queue_wait_that_ended_on_another_worker_is_not_counted_later)
         uint64_t steps = stats_of(sched).steps;
         tick(sched);
         same(stats_of(sched).steps, steps + (by_neighbour ? 2 : 1));
-        same(waits_from(sched, 31), 0); /* no wait of 2 s or more */
+        same(waits_from(sched, 31), 0); /* no wait of 2 s or more was counted */
     }
     /* A wait that ends on the worker that began to measure it is counted. */
     p->last_worker = FLI_MARK_SAMPLED;
@@ -380,7 +382,7 @@ TEST(a_queue_wait_that_ended_on_another_worker_is_not_counted_later)
 TEST(a_process_with_a_sampled_wait_has_the_idle_word_of_no_worker)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = FLI_MARK_SAMPLED };
-    for (uint32_t index = 0; index < 1025; index++) { /* all possible workers, and caller_worker */
+    for (uint32_t index = 0; index < 1025; index++) { /* the indexes of all possible workers, and of caller_worker */
         assert_false(fli_proc_is_idle_word(&p, fli_proc_idle_word(index)));
         assert_true(fli_worker_mark(index) != FLI_MARK_SAMPLED);
     }

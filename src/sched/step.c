@@ -3,7 +3,7 @@
  *
  * The general path (step_slow):
  *   1. read the state word: KILL or a forced stop ends the process instead; CANCEL becomes the first event
- *   2. drain the mailbox into the two lists of the process, and collect up to batch_max events from them
+ *   2. unstack the mailbox into the two lists of the process, and collect up to batch_max events from them
  *   3. call the step function
  *   4. free the events, dispatch the yields to their handlers
  *   5. by the status: queue the process again, settle it as IDLE or BLOCKED, upgrade it, or end it
@@ -20,14 +20,14 @@
  * every precondition, because FLI_PROC_RECORDED is one of its flags.
  *
  *   path              precondition                       skips                       repeats        saves
- *   step_single       state ACTIVE_ONE, nothing pending  drain, collect, release     settle, head   ping-pong 59 %,
+ *   step_single       state ACTIVE_ONE, nothing pending  unstack, collect, release   settle, head   ping-pong 59 %,
  *                                                                                                   skynet 21 %
- *   step_several      only plain messages in mailbox     drain, collect, release     settle, head   counting 28 %
- *   step_lone, first  must step, mailbox empty           drain, collect, conclude    settle         spawn 74 %,
+ *   step_several      only plain messages in mailbox     unstack, collect, release   settle, head   counting 28 %
+ *   step_lone, first  must step, mailbox empty           unstack, collect, conclude  settle         spawn 74 %,
  *                                                                                                   skynet 37 %
- *   step_lone, async  completion of the only yield is    drain, collect, conclude    settle, head,  4 % of a process
+ *   step_lone, async  completion of the only yield is    unstack, collect, conclude  settle, head,  4 % of a process
  *                     the only node in the mailbox                                   close          that sleeps once
- *   step_sync_done    completion of the only yield is    drain, collect              close          yield 25 %
+ *   step_sync_done    completion of the only yield is    unstack, collect            close          yield 25 %
  *                     in the list, the mailbox empty
  *   inline_yield.c    as step_sync_done, value result    conclude, settle, dispatch  close          yield 66 %
  *   fli_finish_fast   DONE with a value; no yields,      the state DONE, notices,    settle         spawn 34 %,
@@ -63,8 +63,9 @@
 #include "sched/stop.h"
 #include "sched/worker.h"
 
-/* The process has undelivered events and must run again. Runs it directly (w->rerun) instead of pushing and popping it,
- * unless a fairness pick or a clock read is due, or this worker must count its steps (a tick). */
+/* Called for a process that has undelivered events and must run again. Puts it into w->rerun, so that it runs directly
+ * without push and pop, unless a fairness pick or a clock reading is due, or the steps of this worker are counted by a
+ * tick. */
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
@@ -79,11 +80,12 @@ static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 
 /* Settles the process as `state` (IDLE or BLOCKED). If an event arrives before the CAS, the process runs again
  * instead. */
-static void rest(fli_worker *w, fli_proc *p, unsigned state)
+static void settle_or_rerun(fli_worker *w, fli_proc *p, unsigned state)
 {
     fli_runtime *rt = &w->sched->rt;
     do {
-        /* After the CAS another worker may own the process, so its fields get their final values before the CAS. */
+        /* After the CAS another worker may own the process, so the fields of the process get their final values before
+         * the CAS. */
         uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
         uint8_t  flags = p->flags;
         p->head_taken = 0;
@@ -102,7 +104,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
             (void)fli_ready_local(&w->local, p);
             return;
         }
-        fli_mail_drain(rt, &w->local, p, fli_word_head(word));
+        fli_mail_unstack(rt, &w->local, p, fli_word_head(word));
     } while (!fli_mail_has_pending(p, state));
     rerun_or_queue(w, p);
 }
@@ -111,7 +113,7 @@ static void rest(fli_worker *w, fli_proc *p, unsigned state)
 static inline void settle(fli_worker *w, fli_proc *p, unsigned state)
 {
     if (fli_mail_has_pending(p, state)) rerun_or_queue(w, p);
-    else rest(w, p, state);
+    else settle_or_rerun(w, p, state);
 }
 
 void fli_step_wait(fli_worker *w, fli_proc *p)
@@ -127,8 +129,8 @@ static __attribute__((noinline)) filch_err handle_simulated(fli_worker *w, const
     return w->sched->rt.sim->handle(&w->local, handler, command, receiver);
 }
 
-/* Calls the handler of every pending command. An unknown command and an error of a handler become completions with an
- * error. */
+/* Calls the handler of every pending command. If a command is unknown, or its handler returns an error, completes the
+ * yield with that error. */
 static inline void dispatch(fli_worker *w, filch_out *out)
 {
     fli_runtime *rt = &w->sched->rt;
@@ -164,7 +166,7 @@ static void upgrade(fli_worker *w, fli_proc *p, filch_out *out)
 {
     const filch_type *old = fli_proc_type(p);
     fli_callback_begin(&w->local);
-    if (old->close != NULL) old->close(p->self);
+    if (old->close != NULL) fli_instance_close(w, old, p->self, FILCH_OK);
     fli_callback_end(&w->local);
     fli_instance_free(w->sched, old, p->inline_state, p->self);
     p->self = out->self;
@@ -182,7 +184,7 @@ static void long_step_check(fli_worker *w, fli_proc *p)
     fli_log(&w->sched->rt, FILCH_LOG_WARNING, (filch_pid){ w->sched->rt.node_id, w->local.serial },
             fli_type_name(fli_proc_type(p)), FILCH_OK, "a step took %llu us", (unsigned long long)(took_ns / 1000));
     if (opt->on_long_step == NULL) return;
-    /* The callback is not part of the step: its yields are refused, and the status stays the one that the step
+    /* The callback is not part of the step: its yields are refused, and it cannot change the status that the step
      * chose. */
     fli_status status = w->out.status;
     w->local.closing = true;
@@ -220,8 +222,8 @@ static inline void begin_step(fli_worker *w)
     fli_store_rlx(&w->status.serial, worker->serial);
 }
 
-/* Calls the step function with the first `count` of w->events. Returns the error by which the step ends the process, or
- * FILCH_OK; then the status is in w->out. */
+/* Calls the step function with the first `count` events of w->events. Returns the error that the step function
+ * returned, or FILCH_OK; then the status is in w->out. */
 static inline filch_err run_step(fli_worker *w, fli_proc *p, uint32_t count, bool recorded)
 {
     begin_step(w);
@@ -251,7 +253,7 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             out->status = FLI_STATUS_NONE;
         }
         fli_callback_begin(&w->local); /* freeing payloads calls functions of the program */
-        fli_out_forget(out);
+        fli_out_forget(out, err);
         fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
         return;
@@ -273,7 +275,8 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
     }
 }
 
-/* Clears the CANCEL flag. Returns true if the step begins with a cancel event. During a stop, drain.c decides. */
+/* Clears the CANCEL flag. Returns true if the step must begin with a cancel event. During a stop, fli_drain_cancel()
+ * decides that. */
 static bool take_cancel(fli_worker *w, fli_proc *p, uint64_t word)
 {
     bool cancel = (word & FLI_CANCEL) != 0;
@@ -291,15 +294,16 @@ static void measure_wait(fli_worker *w)
     fli_count(&w->queue_wait[bucket < FILCH_WAIT_BUCKETS ? bucket : FILCH_WAIT_BUCKETS - 1], 1);
 }
 
-/* Returns true if the process must be ended instead of stepped. A forced stop also ends processes without KILL,
- * because a process that was spawned while the stop set the flags does not have it. */
+/* Returns true if the process must be ended instead of stepped. After the deadline of a stop (stop.force) this holds
+ * also for a process without the flag KILL: a process that was spawned while the stop set the flags has no KILL. */
 static bool must_end(fli_worker *w, uint64_t word)
 {
     if (FLI_UNLIKELY((word & FLI_KILL) != 0)) return true;
     return FLI_UNLIKELY(fli_load_rlx(&w->sched->rt.phase) != FLI_OPEN) && fli_load_rlx(&w->sched->stop.force);
 }
 
-/* Ends a process that does not trap link failures, because a process linked with it has failed. */
+/* Ends a process because a process linked with it has failed. Called only if the process does not trap link
+ * failures. */
 static void go_down(fli_worker *w, fli_proc *p)
 {
     filch_data reason = filch_int(fli_mail_link_reason(&w->sched->rt, p));
@@ -317,8 +321,9 @@ static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
     p->last_worker = w->local.worker_mark;
 }
 
-/* Slow exit of a fast path, for a process that did not settle: concludes on the general path. `node` is the only event
- * that the step got (NULL: none). It is still the head of the word, so it must not be freed yet (INVARIANT head). */
+/* Slow exit of a fast path, for a process that did not settle: concludes the step on the general path. `node` is the
+ * node of the only event that the step got (NULL: none). `node` is still the head of the state word, so it must not be
+ * freed yet (INVARIANT head). */
 static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, filch_err err)
 {
     if (node != NULL) {
@@ -328,8 +333,8 @@ static void conclude_holding(fli_worker *w, fli_proc *p, fli_event_node *node, f
     fli_step_conclude(w, p, err);
 }
 
-/* Slow exit of step_single(): the step did not go idle, or an event arrived before the CAS. Tries fli_finish_fast(),
- * then concludes on the general path. */
+/* Slow exit of step_single(): the step did not go idle, or an event arrived before the CAS. Tries fli_finish_fast(); if
+ * that fails, concludes the step on the general path. */
 static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node,
                                                        filch_err err)
 {
@@ -337,7 +342,8 @@ static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *
     conclude_holding(w, p, node, err);
 }
 
-/* Slow half of has_no_pending(): the process went idle on another worker, or its queue wait is being sampled. */
+/* Slow half of has_no_pending(), for a process that went idle on another worker, or whose queue wait is being
+ * sampled. */
 static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_has_no_pending(p)) return false;
@@ -356,7 +362,8 @@ static inline bool has_no_pending(fli_worker *w, fli_proc *p)
  * inline bytes, so there is nothing to free. `node` is the head of `word`. Returns false if the process has settled as
  * idle again; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), state ACTIVE_ONE, has_no_pending().
- *   Skips:        drain, collect and release. The event is filled from the node in the mailbox.
+ *   Skips:        fli_mail_unstack(), fli_mail_collect() and fli_mail_release(). The event is filled from the node in
+ *                 the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
  *   General path: step_slow(). */
 static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli_proc *p, uint64_t word,
@@ -368,7 +375,7 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     filch_err err = fli_proc_type(p)->step(p->self, &w->message, 1, &w->out);
     fli_count(&worker->counters.steps, 1);
     if (FLI_LIKELY(err == FILCH_OK && fli_out_is_idle(&w->out))) {
-        /* report_state is IDLE already: the process was idle when the message came, and only settling changes it. */
+        /* report_state need not be set: it has been IDLE since the process last went idle. */
         if (FLI_LIKELY(fli_state_settle_one(&p->state, word) == FLI_SETTLED)) {
             fli_full_node_give(&w->sched->rt, worker, node);
             return false;
@@ -382,7 +389,8 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
  * gets up to batch_max of them, and the other messages stay in the mailbox. If the process does not settle, the last
  * delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next step goes on.
  *   Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
- *   Skips:        drain, collect and release. The events are filled from the nodes in the mailbox.
+ *   Skips:        fli_mail_unstack(), fli_mail_collect() and fli_mail_release(). The events are filled from the nodes
+ *                 in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the
  *                 word has another head. The space of the messages in a limited mailbox is released before the settle.
  *   General path: step_slow(). */
@@ -402,8 +410,9 @@ static inline __attribute__((always_inline)) void step_several(fli_worker *w, fl
     p->flags &= FLI_PROC_YIELDS_HEAP;
     p->head_taken = 0;
     if (held != 0) {
-        nodes[0]->next = 0; /* the list ends here now: if the step throws, torn.c must not reach the held node, which is
-                               freed in the next line */
+        /* The list of messages ends at nodes[0] now: if the step throws, torn.c must not reach the held node, which
+         * is freed in the next line. */
+        nodes[0]->next = 0;
         fli_node_give(rt, worker, fli_node_at(rt, held)); /* the held node is not the head any more */
     }
     begin_step(w);
@@ -427,8 +436,8 @@ static inline __attribute__((always_inline)) void step_several(fli_worker *w, fl
     else fli_step_conclude(w, p, err);
 }
 
-/* step_several_values() and step_several_bytes() each contain a compiled copy of step_several(): a value message costs
- * nothing for bytes that it does not have. */
+/* step_several_values() and step_several_bytes() each contain a compiled copy of step_several(), so that value messages
+ * do not pay for the code that handles bytes. */
 static __attribute__((noinline)) void step_several_values(fli_worker *w, fli_proc *p, uint64_t word, uint32_t count)
 {
     step_several(w, p, word, count, false);
@@ -442,7 +451,7 @@ static __attribute__((noinline)) void step_several_bytes(fli_worker *w, fli_proc
 /* Fast path: the only event is the synchronous completion of the only yield. The event is in w->events[0]; `node` is
  * the node of the yield, already closed. If the result is a value, the inline completion loop takes over.
  *   Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
- *   Skips:        drain and collect.
+ *   Skips:        fli_mail_unstack() and fli_mail_collect().
  *   Repeats:      INVARIANT close: fli_mail_take_sync_completion() has closed the yield.
  *   General path: step_slow(). */
 static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
@@ -465,7 +474,7 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
  * of `word`; the event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns false
  * if the process has settled or ended; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), no pending list or flag, no other node.
- *   Skips:        drain, collect, and the conclusion if the process ends or goes idle.
+ *   Skips:        fli_mail_unstack(), fli_mail_collect(); and fli_step_conclude() if the process ends or goes idle.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
  *   General path: step_slow(). */
 static inline __attribute__((always_inline)) bool step_lone(fli_worker *w, fli_proc *p, uint64_t word,
@@ -517,16 +526,16 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
         fli_finish(w, p, forced ? FILCH_ECANCELLED : FILCH_EKILLED, &nothing);
         return;
     }
-    fli_mail_drain(rt, worker, p, fli_word_head(word));
-    bool cancel = take_cancel(w, p, word); /* during a stop this drains the mailbox once more */
+    fli_mail_unstack(rt, worker, p, fli_word_head(word));
+    bool cancel = take_cancel(w, p, word); /* during a stop, this may unstack the mailbox a second time */
     if (FLI_UNLIKELY((p->flags & FLI_PROC_LINK_FAILED) != 0)) {
         go_down(w, p);
         return;
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
-        /* No event can be delivered now. The process was woken only to trim its mailbox, or by an ASK that it ignores;
-         * or messages have arrived while it waits for a completion. */
+        /* No event can be delivered now. The process was woken only to trim its mailbox, or by the flag ASK that it
+         * ignores; or messages have arrived while the process waits for a completion. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }
@@ -542,16 +551,16 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
 /* Flags of the state word that only the general path handles. */
 #define SLOW_FLAGS (FLI_KILL | FLI_CANCEL | FLI_ASK | FLI_LIMITED)
 
-/* Returns true if only the general path may run the step. A limit is no reason, unless the mailbox may drop messages:
- * only the general path trims the mailbox and reports drops. */
+/* Returns true if only the general path may run the step. FLI_LIMITED alone is no reason for that, unless the mailbox
+ * may drop messages: only the general path trims the mailbox and reports drops. */
 static inline bool has_slow_flags(fli_proc *p, uint64_t word)
 {
     if (FLI_LIKELY((word & SLOW_FLAGS) == 0)) return false;
     return (word & (SLOW_FLAGS & ~FLI_LIMITED)) != 0 || fli_limit_may_drop(p);
 }
 
-/* Chooses the path of a step that is neither a single message nor a first step. Returns true if the process may be in
- * w->rerun, false if it has settled or ended. */
+/* Chooses the path of a step for which step_once() has excluded step_single() and step_first(). Returns true if the
+ * process may be in w->rerun, false if it has settled or ended. */
 static inline bool step_classify(fli_worker *w, fli_proc *p, uint64_t word)
 {
     fli_runtime    *rt = &w->sched->rt;

@@ -51,9 +51,9 @@ void fli_stop_nudge(filch_sched *sched)
     fli_mutex_unlock(&sched->stop.lock);
 }
 
-/* The stopping thread may see the count of foreign_spawns fall to 0 without taking the lock. But it takes the lock
- * before it frees the scheduler, to make the report. So the scheduler lives until the thread that called this function
- * has released the lock. */
+/* The stopping thread may see without the lock that the count in foreign_spawns has fallen to 0. But before it frees
+ * the scheduler it takes the lock, to make the report. So the scheduler lives until the thread that called
+ * fli_stop_left() has released the lock. */
 void fli_stop_left(filch_sched *sched)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -65,14 +65,14 @@ void fli_stop_left(filch_sched *sched)
 /* Returns how many foreign threads are inside filch_spawn. */
 static uint32_t count_foreign_spawns(filch_sched *sched)
 {
-    /* PAIR spawn.closed, acquire half: the processes of threads that have left filch_spawn are counted. */
+    /* PAIR spawn.closed, acquire half: if a thread has left filch_spawn, its process has been counted. */
     return fli_load_acq(&sched->stop.foreign_spawns) & ~FLI_SPAWN_CLOSED;
 }
 
 /* ---- the parts of a stop ---- */
 
 /* Sets `flag` for every living process, and queues the processes that the flag wakes. */
-static void raise_all(filch_sched *sched, uint64_t flag)
+static void set_flag_of_all(filch_sched *sched, uint64_t flag)
 {
     fli_runtime *rt = &sched->rt;
     uint32_t     fresh = fli_load_acq(&rt->procs.fresh); /* PAIR slab.fresh, acquire half */
@@ -96,15 +96,16 @@ typedef struct pending_run {
     bool        whole;
 } pending_run;
 
-/* Runs also when a C++ exception of a step leaves run_pending(): then the process is torn (torn.c). */
+/* Cleanup function of run_pending(). Runs also when a C++ exception of a step leaves run_pending(): then the process of
+ * that step is torn (torn.c). */
 static void run_pending_end(pending_run *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
     fli_current_set(h->before);
 }
 
-/* Runs ready processes on this thread, with caller_worker, until none is ready or until `until_ns`. `any`: steals also
- * from other workers. */
+/* Runs ready processes on this thread, as caller_worker, until none is ready or until `until_ns`. `any`: also steals
+ * processes from other workers. */
 static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->caller_worker;
@@ -116,7 +117,7 @@ static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
     while (fli_clock_ns() < until_ns) {
         bool      retry = false;
         fli_proc *p = NULL;
-        if (fli_worker_turn(w)) continue;
+        if (fli_worker_turn(w) || fli_worker_fire_due(w)) continue;
         if (any) p = fli_find_far(w, true, &retry);
         if (p != NULL) fli_step(w, p);
         else if (!retry) break;
@@ -124,8 +125,8 @@ static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
     h.whole = true;
 }
 
-/* Waits for fli_stop_nudge(), at most until `until_ns`. A thread that nudges makes its change first and then takes the
- * lock. So this thread sees the change, or it waits already and is woken. */
+/* Waits for fli_stop_nudge(), at most until `until_ns`. A thread that calls fli_stop_nudge() makes its change first and
+ * takes the lock afterwards. So this thread sees the change, or it is waiting already and is woken. */
 static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 {
     fli_mutex_lock(&sched->stop.lock);
@@ -136,7 +137,7 @@ static void wait_for_nudge(filch_sched *sched, uint64_t until_ns)
 
 /* For a scheduler without workers: runs ready processes on this thread. Returns the time at which it must be called
  * again, at most `until_ns`. */
-static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
+static uint64_t run_caller_worker(filch_sched *sched, uint64_t until_ns)
 {
     /* PAIR tick.signal, both halves: a thread that queues a process after this swap sees the phase CLOSING and calls
      * fli_stop_nudge(). */
@@ -152,7 +153,7 @@ static uint64_t run_here(filch_sched *sched, uint64_t until_ns)
 void fli_stop_round(filch_sched *sched, bool hurry)
 {
     if (hurry) fli_store_rlx(&sched->stop.hurry, true);
-    raise_all(sched, FLI_ASK);
+    set_flag_of_all(sched, FLI_ASK);
 }
 
 /* The drain: waits until no process is left or until the deadline. Sets ASK repeatedly, for processes that were still
@@ -166,26 +167,26 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
         if (now_ns >= hurry_ns || now_ns >= round_ns) {
             fli_stop_round(sched, now_ns >= hurry_ns);
             if (now_ns >= hurry_ns) hurry_ns = FLI_NEVER;
-            if (now_ns >= round_ns && pause_ns < ROUND_LAST_NS) pause_ns *= 2;
+            if (now_ns >= round_ns) pause_ns = pause_ns < ROUND_LAST_NS / 2 ? pause_ns * 2 : ROUND_LAST_NS;
             round_ns = now_ns + pause_ns;
         }
         uint64_t wake_ns = round_ns < hurry_ns ? round_ns : hurry_ns;
         if (until_ns < wake_ns) wake_ns = until_ns;
-        if (sched->worker_count == 0) wake_ns = run_here(sched, wake_ns);
+        if (sched->worker_count == 0) wake_ns = run_caller_worker(sched, wake_ns);
         wait_for_nudge(sched, wake_ns);
     }
 }
 
-/* Sets KILL for the processes that are left, and ends on this thread those that no worker ends. Returns true if none is
- * left. Returns false if steps do not return; then *starved is the number of running steps on threads that the system
- * does not run. The time limit starts anew with each process that ends. The loop ends nevertheless, because nothing is
- * spawned any more. */
+/* Sets KILL for the processes that are left, and ends on this thread the processes that no worker ends. Returns true if
+ * no process is left. Returns false if steps do not return; then *starved is the number of running steps whose threads
+ * the system does not run. The time limit starts anew whenever a process has ended. The loop ends nevertheless, because
+ * no process is spawned any more. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
     uint64_t began_ns = fli_clock_ns(), last = fli_report_ended(sched);
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
-        raise_all(sched, FLI_KILL);
+        set_flag_of_all(sched, FLI_KILL);
         run_pending(sched, true, FLI_NEVER); /* ends the processes that it finds, because stop.force is set */
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
@@ -196,16 +197,16 @@ static bool force(filch_sched *sched, uint64_t *starved)
     return true;
 }
 
-/* Called after force() has failed. Returns the number of steps and foreign spawns that have not returned. If all have
- * returned, returns the number of living processes (one may be inside close), which is 0 if the last process has just
- * ended. */
+/* Called after force() has returned false. Returns the number of steps and foreign spawns that have not returned. If
+ * all have returned, returns the number of living processes (one may be inside close), which is 0 if the last process
+ * has just ended. */
 static uint64_t count_stuck(filch_sched *sched)
 {
     uint64_t stuck = fli_report_stuck(sched) + count_foreign_spawns(sched);
     return stuck > 0 ? stuck : fli_stats_alive(sched);
 }
 
-/* Ends the worker threads. */
+/* Makes the worker threads return, and joins them. */
 static void join_workers(filch_sched *sched)
 {
     fli_idle_leave(sched);
@@ -216,16 +217,17 @@ static void join_workers(filch_sched *sched)
 void fli_stop_begin(filch_sched *sched)
 {
     fli_store_rel(&sched->rt.phase, FLI_CLOSING); /* PAIR runtime.phase, release half */
-    /* Taking the lock orders this thread with workers that park. A worker that parks later sees the phase and calls
-     * fli_stop_nudge(). If a worker parked earlier, this thread sees what that worker did before. */
+    /* Taking the idle lock orders this thread with workers that park. A worker that takes the lock later, to park, sees
+     * the phase CLOSING and calls fli_stop_nudge(). If a worker took the lock earlier, this thread sees what that
+     * worker did before. */
     fli_mutex_lock(&sched->idle.lock);
     fli_mutex_unlock(&sched->idle.lock);
     fli_throttle_end_all(sched);
-    /* PAIR spawn.closed, both halves: a foreign spawn that begins after the CAS is refused, and the stop waits for
-     * those that began before it. */
+    /* PAIR spawn.closed, both halves: a foreign spawn that begins after the CAS is refused, and the stop waits for the
+     * foreign spawns that began before the CAS. */
     uint32_t before = fli_load_rlx(&sched->stop.foreign_spawns);
     while (!fli_cas_weak_acqrel(&sched->stop.foreign_spawns, &before, before | FLI_SPAWN_CLOSED)) {}
-    raise_all(sched, FLI_ASK);
+    set_flag_of_all(sched, FLI_ASK);
 }
 
 /* Ends the threads of the work pool. Called when no process is left. Returns false if a job has not returned in
@@ -244,8 +246,8 @@ static uint64_t patience_of(const filch_stop_options *opt)
     return half_ns < PATIENCE_NS ? half_ns : PATIENCE_NS;
 }
 
-/* Runs all phases of the stop. Returns FILCH_EBUSY if a step, a spawn or a job has not returned; then *found has the
- * counts. */
+/* Runs all phases of the stop. Returns FILCH_EBUSY if a step, a spawn or a job has not returned; then *found contains
+ * how many have not. */
 static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filch_report *found)
 {
     uint64_t until_ns = fli_clock_after(fli_clock_ns(), opt->deadline_ns);
@@ -267,7 +269,7 @@ static filch_err end_all(filch_sched *sched, const filch_stop_options *opt, filc
 void fli_stop_force(filch_sched *sched)
 {
     fli_store_rlx(&sched->stop.force, true);
-    raise_all(sched, FLI_KILL);
+    set_flag_of_all(sched, FLI_KILL);
 }
 
 uint64_t fli_stop_over(filch_sched *sched)
@@ -298,7 +300,7 @@ static filch_err stop_now(filch_sched *sched, const filch_stop_options *opt, fil
 {
     uint32_t phase = fli_load_acq(&sched->rt.phase); /* PAIR runtime.phase, acquire half */
     if (phase == FLI_CLOSED) return FILCH_OK;
-    /* A scheduler without workers is run by this thread, as by a tick. */
+    /* This thread runs a scheduler without workers itself, as a tick does, so it sets `ticking`. */
     if (sched->worker_count == 0 && fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
     __attribute__((cleanup(tick_over))) filch_sched *ticks = sched;
     if (phase == FLI_OPEN) {
@@ -314,11 +316,11 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
     if (fli_program_self() != sched->program)
-        return FILCH_EFORKED; /* checked before any lock is taken, because a thread of the parent may have held the lock
-                                 at the fork */
+        return FILCH_EFORKED; /* in a forked child. Checked before any lock is taken, because another thread of the
+                                 parent may have held the lock at the fork */
     if (fli_simulator_refuses(&sched->rt, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
-    /* PAIR stop.owner, acquire half: there is one stop at a time, and each sees what the stop before it did. */
+    /* PAIR stop.owner, acquire half: there is one stop at a time, and each stop sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;
 
@@ -326,7 +328,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
     stop_over(&busy);
-    busy = NULL; /* disables the cleanup, because the scheduler may be freed below */
+    busy = NULL; /* so that stop_over() does not run again: the scheduler may be freed below */
     bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
     if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;

@@ -67,35 +67,40 @@
 #define BACKOFF_FIRST_NS UINT64_C(4000000)
 #define BACKOFF_LAST_NS UINT64_C(64000000)
 
-/* Shortest time between two marks. Marks are not taken more often, because that reads the counters of all workers. */
+/* Shortest time between two marks (fli_throttle_mark). Marks are not taken more often, because a mark reads the
+ * counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
-/* Upper limit of remote_cost_ns: without further remote events it is back at 0 after this time. */
+/* Upper limit of remote_cost_ns. Without further remote events, remote_cost_ns falls from this limit to 0 in as many
+ * nanoseconds. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
-/* True if `more` is at least 1.5 times `less`. Two pauses in a row with a rate so much higher than before prove that
- * pauses help. One such pause is no proof: the first pause comes when a program begins, and a beginning program is slow
- * for other reasons. */
+/* True if `more` is at least 1.5 times `less`. If the rate during a pause is at least 1.5 times the rate before it,
+ * twice in a row, this proves that pauses help. One such pause is no proof: the first pause comes when a program
+ * begins, and a beginning program is slow for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
-/* The rate during a pause is measured from this time on: until then queues and cache lines move to the workers that
- * stay awake. */
+/* The rate during a pause is measured only after this time from its beginning: at first, queues and cache lines move to
+ * the workers that stay awake. */
 #define SETTLE_NS UINT64_C(500000)
 
 #define SHORT_STEP_NS UINT64_C(500)
 /* A worker sends to contended mailboxes if the first CAS of one send in CONTENDED_SHARE fails. */
 #define CONTENDED_SHARE 4
-/* After a pause that did not help, the next one leaves this many times as many workers awake. */
+/* After a pause that did not help, the number of workers that stay awake in the next pause is multiplied by this
+ * factor. */
 #define ACTIVE_FACTOR 4
 
-/* REMOTE_COST_HIGH_NS   remote_cost_ns from which a worker should pause
- * AWAKE_NS              time without a paused worker that must come before a pause, to compare the pause with
+/* REMOTE_COST_HIGH_NS   if remote_cost_ns is higher, the worker should pause
+ * AWAKE_NS              before a pause no worker may have been paused for this time: the rate of this time is compared
+ *                       with the rate during the pause
  * AWAKE_PROVEN_NS       replaces AWAKE_NS if the rate during the last pause was at least 1.5 times the rate before it
  * AWAKE_DEAD_NS         replaces AWAKE_NS if the worker pauses because of dead steals
  * BACKLOG_MIN           number of sends to runnable receivers, and of messages sent but not received, that make a
  *                       backlog; 2048 messages are received in about 0.3 ms
- * WEAK_STEALS           consecutive weak steals that are allowed; WEAK_STEALS_KNOWN: if the last pause helped
- * DEAD_STEALS           consecutive dead steals that are allowed
- * With FLI_SMALL, workers pause whenever they may. */
+ * WEAK_STEALS           weak steals in a row that cause no pause yet (see the head of this file)
+ * WEAK_STEALS_KNOWN     replaces WEAK_STEALS if the last pause helped
+ * DEAD_STEALS           dead steals in a row that cause no pause yet
+ * With FLI_SMALL, the limits are so low that workers pause whenever they may. */
 #ifdef FLI_SMALL
 #define REMOTE_COST_HIGH_NS UINT64_C(0)
 #define AWAKE_NS UINT64_C(0)
@@ -166,7 +171,7 @@ static void measure(fli_worker *w, fli_throttle_mark *mark)
     mark->sent = sent_by_all(w->sched);
 }
 
-/* Returns how many events all workers together received per millisecond since the mark. */
+/* Returns how many events per millisecond all workers together have received since `mark` was taken. */
 static uint64_t rate_since(fli_worker *w, const fli_throttle_mark *mark)
 {
     uint64_t passed = w->clock_ns - mark->ns;
@@ -180,8 +185,9 @@ static fli_throttle_mark mark_of_last_end(fli_throttle *throttle, uint64_t ns)
                                 .sent = fli_load_rlx(&throttle->ended_sent) };
 }
 
-/* The mark `before` is the time from which the rate without a pause is measured. Moves the mark to the end of the last
- * pause if the mark is older than that end. With `may_reset`, moves it to the present if it is older than MARK_NS. */
+/* Updates w->throttle.before, the mark from which the rate without a pause is measured. If the mark is older than the
+ * end of the last pause, moves it to that end. With `may_reset`, moves a mark that is older than MARK_NS to the
+ * present. */
 static void renew_mark(fli_worker *w, bool may_reset)
 {
     fli_throttle      *throttle = &w->sched->throttle;
@@ -191,8 +197,9 @@ static void renew_mark(fli_worker *w, bool may_reset)
     if (may_reset && w->clock_ns > mark->ns + MARK_NS) measure(w, mark);
 }
 
-/* Returns true if the time since the mark is long enough to compare a pause with. A shorter time is enough if the last
- * pause had at least 1.5 times the rate before it, and the present rate is that much lower than during that pause. */
+/* Returns true if the time since the mark `before` is long enough for a comparison with a pause. A shorter time is
+ * enough if two conditions hold: the rate during the last pause was at least 1.5 times the rate before it, and at least
+ * 1.5 times the present rate. */
 static bool has_comparison(fli_worker *w)
 {
     uint64_t since_ns = w->throttle.before.ns, proven = fli_load_rlx(&w->sched->throttle.proven_rate);
@@ -207,7 +214,7 @@ static bool is_backing_off(fli_worker *w)
 }
 
 /* Returns true if the last steps of the worker sent only to receivers that were already runnable, and all workers
- * together send more messages than they receive. */
+ * together send more messages than they receive (BACKLOG_MIN). */
 static bool is_building_backlog(fli_worker *w)
 {
     fli_worker_throttle *t = &w->throttle;
@@ -224,13 +231,13 @@ bool fli_throttle_is_pausing(fli_worker *w)
     return w->clock_ns < fli_load_rlx(&w->sched->throttle.until_ns);
 }
 
-/* Returns true if a pause is under way, and more workers are awake than are to stay so. */
+/* Returns true if a pause is under way, and more than throttle.active workers are awake. */
 static bool must_join(fli_worker *w)
 {
     if (FLI_LIKELY(!fli_throttle_is_pausing(w))) return false;
     filch_sched *sched = w->sched;
-    uint32_t     asleep = fli_idle_parked(&sched->idle) + fli_load_rlx(&sched->throttle.paused);
-    return asleep + fli_load_rlx(&sched->throttle.active) < sched->worker_count;
+    uint32_t     idle = fli_idle_parked(&sched->idle) + fli_load_rlx(&sched->throttle.paused);
+    return idle + fli_load_rlx(&sched->throttle.active) < sched->worker_count;
 }
 
 /* Returns true if many of the messages that the worker sent since the last clock reading went to mailboxes to which
@@ -291,17 +298,19 @@ bool fli_throttle_steals_are_weak(fli_worker *w)
     return enough && !is_backing_off(w);
 }
 
-/* Counts this worker as paused. Returns false, without counting it, if all other workers are paused. */
+/* Counts this worker as paused, and returns true. If all other workers are paused, does not count it, and returns
+ * false. */
 static bool throttle_enter(filch_sched *sched)
 {
-    /* PAIR throttle.paused, both halves: two workers that try at once see each other. */
+    /* PAIR throttle.paused, both halves: if two workers begin to pause at once, the second one sees the count of the
+     * first. */
     if (fli_add_acqrel(&sched->throttle.paused, 1) + 1 < sched->worker_count) return true;
     (void)fli_sub_acqrel(&sched->throttle.paused, 1);
     return false;
 }
 
-/* Moves all queued processes to the global queue. The newest process, which this worker would have run next, goes to
- * the front of that queue: it has just got messages, and must receive them before its senders send more. */
+/* Moves all processes queued at `w` to the global queue. The newest process, which `w` would have run next, goes to the
+ * front of that queue: it has just got messages, and must receive them before its senders send more. */
 static void spill_to_global(fli_worker *w)
 {
     fli_proc *newest = fli_lifo_slot_take(&w->lifo_slot), *p;
@@ -311,8 +320,8 @@ static void spill_to_global(fli_worker *w)
     fli_idle_notify_global(w->sched);
 }
 
-/* Returns true if another worker is still in the step in which it was at the last call. Remembers the progress of all
- * workers. */
+/* Returns true if another worker is still in the step in which it was at the last call. Stores the progress of all
+ * workers for the next call. */
 static bool is_any_worker_stuck(fli_worker *w)
 {
     bool stuck = false;
@@ -342,8 +351,8 @@ static bool sleep_until(fli_worker *w, uint64_t until_ns)
 }
 
 /* Waits until `until_ns`, and takes the mark `began` after SETTLE_NS. Returns false if the wait ended early: a stop has
- * begun, or a worker is stuck in a step. If contended sends are the reason of the pause, steps that take milliseconds
- * are what it shall end, and do not end it. */
+ * begun, or a worker is stuck in a step. If contended sends are the reason of the pause, a worker stuck in a step does
+ * not end the wait: long steps are what the pause shall prevent. */
 static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *began)
 {
     uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_FIRST_NS), every_ns = LOOK_FIRST_NS;
@@ -374,8 +383,8 @@ bool fli_throttle_helped(uint64_t before, uint64_t during)
     return during >= before - before / 8;
 }
 
-/* Sets the length of the next pause, or starts a back-off, by the rates before and during this pause (events per
- * millisecond). */
+/* Sets the length of the next pause, or starts a back-off. `before` and `during`: events per millisecond before and
+ * during this pause. */
 static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t during)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -393,7 +402,8 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     }
 }
 
-/* Ends a pause of this worker. Stores the time and the counts of this moment: the next comparison starts here. */
+/* Called at the end of a pause that `w` has led. Stores the present time and counts: the next comparison starts with
+ * them. */
 static void throttle_exit(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;
@@ -402,19 +412,20 @@ static void throttle_exit(fli_worker *w)
     fli_store_rel(&throttle->ended_ns, w->clock_ns); /* PAIR throttle.ended, release half: publishes both counts */
 }
 
-/* Sleeps until the end of the pause that another worker has started. Uses the parker of the worker, which is not in the
- * list of parked workers: 63 workers that slept under one lock would wait for that lock. */
+/* Sleeps until the end of the pause that another worker has started. `w` sleeps in its own parker, and is not in the
+ * list of parked workers. If up to 63 workers slept on a condition variable instead, they would wait for its lock. */
 static void follow(fli_worker *w, uint64_t until_ns)
 {
     fli_throttle *throttle = &w->sched->throttle;
     spill_to_global(w);
-    /* PAIR throttle.follows, both halves (RMWs): the worker says that it sleeps, then checks that the pause goes on; a
-     * thread that ends the pause says so, then looks for workers that sleep. One of them sees the other. */
+    /* PAIR throttle.follows, both halves (RMWs): this worker sets `follows`, then checks that the pause goes on; a
+     * thread that ends the pause sets until_ns to 0, then looks for workers with `follows`. So one of the two sees the
+     * RMW of the other. */
     (void)fli_swap_acqrel(&w->throttle.follows, true);
     bool goes_on = fli_add_acqrel(&throttle->until_ns, 0) == until_ns;
     bool unparked = goes_on && fli_park(&w->idle.parker, until_ns);
-    /* If another thread has cleared `follows`, its unpark has come or is to come: it must not be left for the next
-     * park. */
+    /* If another thread has cleared `follows`, it has unparked `w` or will do so. That unpark is consumed here, so that
+     * it does not end the next park of `w`. */
     if (!unparked && !fli_swap_acqrel(&w->throttle.follows, false)) (void)fli_park(&w->idle.parker, FLI_NEVER);
     w->clock_ns = fli_clock_ns();
 }
@@ -429,15 +440,17 @@ static void end_pause(filch_sched *sched)
     }
 }
 
-/* Pauses for `pause_ns`, together with all workers but throttle.active, and judges the pause. */
+/* Pauses for `pause_ns`, and judges the pause. All other workers pause meanwhile, except as many as throttle.active
+ * says. */
 static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
 {
     uint64_t          before = rate_since(w, &w->throttle.before);
     fli_throttle_mark began;
     spill_to_global(w);
-    /* A pause that ended early says nothing about the next one. If it ended because another worker is stuck in a step,
-     * the paused workers must run the processes queued at that worker: so they back off, unless they would only send
-     * more messages to the stuck worker. */
+    /* If a pause ended early, its rate says nothing about the next pause. If it ended because another worker is
+     * stuck in a step, the workers must stay awake to run the processes queued at the stuck worker: so a back-off
+     * starts, unless the pause was for a backlog. In that case awake workers would only send more messages to the
+     * stuck worker. */
     if (wait_until(w, w->clock_ns + pause_ns, &began)) {
         learn(w, pause_ns, before, rate_since(w, &began));
     } else {
@@ -457,7 +470,8 @@ void fli_throttle_pause(fli_worker *w)
     w->throttle.backlog_sends = 0;
     if (!throttle_enter(sched)) return;
     uint64_t pause_ns = fli_load_rlx(&sched->throttle.pause_ns), until_ns = fli_load_rlx(&sched->throttle.until_ns);
-    /* PAIR throttle.until, both halves: of two workers that start a pause at once, one follows the other. */
+    /* PAIR throttle.until, both halves: of two workers that start a pause at once, one leads it and the other joins
+     * it. */
     if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, w->clock_ns + pause_ns))
         lead(w, pause_ns, backlogged);
     else follow(w, until_ns);

@@ -1,5 +1,5 @@
-/* tick.c - filch_tick() and the descriptor that the host polls: a scheduler without threads is run by the loop of its
- * host.
+/* tick.c - filch_tick() and the descriptor that the program polls: a scheduler without threads is run by a loop of the
+ * program.
  *
  * The signal. A foreign thread that queues work sets `signalled` and, if `signalled` was not set before, makes the
  * descriptor wake_fd readable. A tick clears the descriptor first and `signalled` second. A signal that comes before
@@ -28,27 +28,27 @@ static bool has_work(filch_sched *sched)
 }
 
 /* Sets the alarm to the time of the next timer. At that time the alarm makes the descriptor of filch_wake_fd()
- * readable. Makes a system call only if the time has changed. When another thread arms a timer, it signals the host, so
- * a tick follows and calls this function. */
+ * readable. Makes a system call only if the time has changed. A thread that arms a timer makes the descriptor readable,
+ * so the program calls filch_tick again, which calls this function. */
 static void set_alarm(filch_sched *sched)
 {
     uint64_t next_ns = fli_sentinel_timer_ns(sched);
-    bool     rang = sched->alarm.at_ns <= sched->caller_worker->clock_ns; /* the time of the alarm has passed, and its
-                                                                             timers have been fired */
-    if (rang || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
+    /* `expired`: the time of the alarm has passed, and the timers due at that time have been fired. */
+    bool expired = sched->alarm.at_ns <= sched->caller_worker->clock_ns;
+    if (expired || next_ns != sched->alarm.at_ns) fli_alarmfd_set(&sched->alarm, next_ns);
 }
 
-/* State of a running tick, for its cleanup function turn_end(). */
-typedef struct turn {
+/* State of a running tick, for its cleanup function tick_end(). */
+typedef struct tick_scope {
     filch_sched *sched;
-    /* the worker that this thread was before the tick, if it is a worker of another scheduler; NULL: none */
+    /* If this thread is a worker of another scheduler: that worker; otherwise NULL. */
     void *before;
     bool  whole;
-} turn;
+} tick_scope;
 
-/* Runs when filch_tick returns, and also when a C++ exception of a step leaves filch_tick: then the process is torn
- * (torn.c). */
-static void turn_end(turn *t)
+/* Cleanup function of filch_tick(). Runs also when a C++ exception of a step leaves filch_tick(): then the process of
+ * that step is torn (torn.c). */
+static void tick_end(tick_scope *t)
 {
     if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->caller_worker);
     fli_current_set(t->before);
@@ -63,13 +63,18 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     fli_wakefd_clear(sched->wake_fd);
     (void)fli_swap_acqrel(&sched->signalled, false); /* PAIR tick.signal, both halves */
     fli_worker_clock(w);
-    bool     any = true;
     uint32_t most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
-    for (w->steps_left = most; w->steps_left > 0 && any; any = fli_worker_turn(w)) w->steps_left--;
-    uint32_t n = most - w->steps_left - !any;
+    w->steps_left = most;
+    while (w->steps_left > 0) {
+        w->steps_left--;
+        if (fli_worker_turn(w)) continue;
+        w->steps_left++; /* this turn had no step */
+        if (!fli_worker_fire_due(w)) break;
+    }
+    uint32_t n = most - w->steps_left;
     w->steps_left = 0;
     if (has_work(sched) && !fli_swap_acqrel(&sched->signalled, true)) fli_wakefd_signal(sched->wake_fd);
-    if (fli_load_rlx(&sched->alarm_asked)) set_alarm(sched);
+    if (fli_load_rlx(&sched->wants_alarm)) set_alarm(sched);
     fli_trim_plan(sched);
     fli_trim_run(sched, w->clock_ns);
     return n;
@@ -83,7 +88,7 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     /* PAIR tick.owner, acquire half: this thread sees what the last tick did. */
     if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
-    __attribute__((cleanup(turn_end))) turn t = { .sched = sched, .before = fli_current_get() };
+    __attribute__((cleanup(tick_end))) tick_scope t = { .sched = sched, .before = fli_current_get() };
     fli_current_set(&sched->caller_worker->local);
     uint32_t n = run(sched, steps);
     t.whole = true;
@@ -96,7 +101,7 @@ int filch_wake_fd(filch_sched *sched)
     if (sched == NULL || fli_simulator_refuses(&sched->rt, "filch_wake_fd")) return -1;
     /* A timer that was armed before the first call of filch_wake_fd is not in the alarm yet: the next tick sets the
      * alarm. */
-    bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->alarm_asked, true);
+    bool first = sched->worker_count == 0 && !fli_swap_acqrel(&sched->wants_alarm, true);
     if (first && fli_timers_count(&sched->timers) > 0) fli_ready_nudge(sched);
     return sched->alarm.poll;
 }

@@ -20,7 +20,7 @@
 #include "sched/worker.h"
 
 /* Resets the worker to the state of a worker that neither steps nor ends a process. */
-static void rest(fli_worker *w)
+static void reset_worker(fli_worker *w)
 {
     fli_local *worker = &w->local;
     w->rerun = NULL;
@@ -31,13 +31,14 @@ static void rest(fli_worker *w)
     worker->closing = false;
     worker->fast_rt = FLI_NO_FAST_RT;
     w->close_error = FILCH_OK;
+    w->in_close = false;
 }
 
 void fli_torn_note(fli_worker *w)
 {
     w->torn = w->local.current;
     w->local.current = NULL;
-    if (w->torn == NULL) rest(w); /* on_exit has thrown: the process has already ended */
+    if (w->torn == NULL) reset_worker(w); /* on_exit has thrown: the process has already ended */
     fli_store_rlx(&w->status.serial, 0);
 }
 
@@ -55,17 +56,19 @@ static void forget_step(fli_worker *w, fli_proc *p)
     out->spare = NULL;
     worker->inline_key = 0;
     worker->inline_node = NULL;
-    fli_out_forget(out);
+    out->fails = FILCH_OK; /* filch_fail may have been left by an exception of a close */
+    fli_out_forget(out, FILCH_EKILLED);
     if (worker->dispatching)
-        /* some handlers have been called already: the yields stay outstanding here, and fli_finish() abandons them */
+        /* Some handlers have been called already, so the yields stay in the list of the process, and fli_finish()
+         * abandons them. */
         out->pending_count = 0;
     else fli_out_drop_pending(out, worker);
     if (w->given > 0) fli_mail_release(&w->sched->rt, worker, p, w->events, w->nodes, w->given);
     worker->dispatching = false;
 }
 
-/* Clears what an interrupted fli_finish() has left in the slot of a process that is DONE: exit notices, values,
- * extension. */
+/* Does for a process that is DONE what an interrupted fli_finish() has left undone: sends the exit notices, and frees
+ * the values and the extension. */
 static void blank(fli_worker *w, fli_proc *p)
 {
     fli_runtime  *rt = &w->sched->rt;
@@ -92,8 +95,8 @@ void fli_torn_mend(fli_worker *w)
     worker->serial = fli_proc_serial(p);
     fli_callback_begin(worker);
     if (ended) {
-        /* close or a hook has thrown while the process was ending. The rest of fli_finish() is skipped; blank() clears
-         * the slot instead. */
+        /* `close` or a hook has thrown while the process was ending. The remaining items of fli_finish() are skipped;
+         * blank() does only what the slot needs before it is used again. */
         blank(w, p);
         fli_callback_end(worker);
         fli_finish_slot(w, p, fli_state_free(&p->state));
@@ -101,5 +104,5 @@ void fli_torn_mend(fli_worker *w)
         forget_step(w, p);
         fli_finish(w, p, FILCH_EKILLED, &nothing);
     }
-    rest(w);
+    reset_worker(w);
 }

@@ -10,6 +10,7 @@
 #include "proc/runtime.h"
 #include "sched/find.h"
 #include "sched/idle.h"
+#include "sched/parking.h"
 #include "sched/ready.h"
 #include "sched/sched.h"
 #include "sched/sentinel.h"
@@ -26,18 +27,23 @@
 #define CLOCK_NEAR_NS UINT64_C(20000)
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
-/* If a step reads the clock at least this long after the worker's last reading, the worker reads the clock after that
- * step. */
+/* If a step reads the clock more than this time after the worker's own last reading, the worker reads the clock after
+ * that step. */
 #define LONG_AGO_NS UINT64_C(1000000)
-/* Clock readings between two samples of a queue wait. A sample takes two more readings. */
+/* A queue wait is sampled at every SAMPLE_EVERY-th clock reading. A sample reads the clock two more times. */
 #define SAMPLE_EVERY 8
 
+/* After this time timers fire although processes that timers woke before are still queued. */
+#define TIMERS_AGAIN_NS UINT64_C(100000)
+/* If timers are later than this, another worker is woken. */
+#define TIMERS_LATE_NS UINT64_C(200000)
+
 /* Poll intervals. The processes that a poll makes ready are the newest in the local deque; the process of the first
- * report is on top. The next poll comes when the deque is as short as before the last poll, so that all of them have
- * run. If the deque does not get that short, because steps make ever more processes ready, the next poll comes after
- * POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each report: handling a request takes a few steps, however long
- * they are. A poll without reports is repeated after POLL_EMPTY_NS, not at each clock reading. docs/design/io.md has
- * the figures. */
+ * report is on top. The next poll comes when the deque is as short as before the last poll: then all processes made
+ * ready by that poll have run. If the deque does not get that short, because steps make ever more processes ready, the
+ * next poll comes after POLL_INTERVAL_NS and POLL_STEPS_PER_REPORT steps for each report: handling a request takes a
+ * few steps, however long they are. A poll without reports is repeated after POLL_EMPTY_NS, not at each clock reading.
+ * docs/design/io.md has the figures. */
 #define POLL_INTERVAL_NS UINT64_C(5000000)
 #define POLL_STEPS_PER_REPORT 16
 #define POLL_EMPTY_NS UINT64_C(100000)
@@ -55,45 +61,115 @@ static bool is_poll_due(fli_worker *w)
     return w->clock_ns >= w->poll_until_ns && fli_counters_steps(&w->local.counters) >= w->poll_steps;
 }
 
+/* No process is queued at this worker or globally, so a fairness pick would find nothing. Begins a new interval, as a
+ * pick does: as many turns as fit between two clock readings, so that one firing of timers serves many of them. */
+static void begin_lone_interval(fli_worker *w)
+{
+    uint64_t turns = CLOCK_NEAR_NS / w->step_ns;
+    uint32_t most = w->sched->fair_most;
+    w->fair_countdown = turns >= most ? most : turns > w->fair_every ? (uint32_t)turns : w->fair_every;
+    w->fair_credit = 0;
+    w->saw_continue = false;
+}
+
 /* Returns how many processes woken by timers or descriptors may run ahead of the next fairness pick.
  *
- * The problem is processes that return CONTINUE for ever. A process woken by a timer is the newest in the deque and
- * runs next, unless a fairness pick is due. If a pick is due, the timer must not fire yet: the picked process would
- * return CONTINUE and be pushed above the woken one, the next pick would be due at once, and so on until all CONTINUE
- * processes have had their turns. So at most this many timers fire. The others stay due, and the clock is read again
- * after the pick. Why the budget keeps the fairness bound: find.c. */
+ * A process woken by a timer is the newest in the deque and runs next, unless a fairness pick is due. The picked
+ * process may return CONTINUE or spawn others, which are then pushed above the woken one; and what these spawn comes
+ * above them, so that the woken process would wait until it is the oldest. So at most as many timers fire as can run
+ * before the pick. The others stay due in their wheels, in the order of their due times, and the clock is read again
+ * after the pick. While processes return CONTINUE, the pick is brought forward, and the turns by which it was
+ * (fair_credit) are the budget. Why the budget keeps the fairness bound: find.c. */
 static uint32_t bypass_budget(fli_worker *w)
 {
-    if (FLI_LIKELY(!w->saw_continue && w->fair_countdown > 1) || w->fair_every == 1) return UINT32_MAX;
-    bool alone = fli_worker_queued(w) == 0 && fli_inject_count(&w->sched->global) == 0;
-    return alone ? UINT32_MAX : w->fair_credit;
+    if (FLI_UNLIKELY(w->fair_every == 1)) return UINT32_MAX;
+    if (fli_worker_queued(w) == 0 && fli_inject_count(&w->sched->global) == 0) begin_lone_interval(w);
+    return FLI_UNLIKELY(w->saw_continue) ? w->fair_credit : w->fair_countdown - 1;
+}
+
+/* Reads the clock again after `turns` turns at the latest. */
+static void read_clock_within(fli_worker *w, uint32_t turns)
+{
+    if (w->clock_countdown > turns) w->clock_countdown = turns;
 }
 
 /* Charges `count` timers or I/O reports to the budget of `most` wake-ups that may run ahead of the fairness pick. If
- * the budget is used up, the clock is read again right after the pick. */
+ * the budget is used up, the clock is read again when they have run. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
     w->fair_credit -= before_the_oldest;
     w->fair_countdown += before_the_oldest;
-    if (FLI_UNLIKELY(count == most && w->clock_countdown > w->fair_countdown)) w->clock_countdown = w->fair_countdown;
+    if (FLI_LIKELY(count < most)) return;
+    /* at least one turn, also if the budget was 0 */
+    read_clock_within(w, count > 0 && count < w->fair_countdown ? count : w->fair_countdown);
 }
 
-/* Fires up to `most` due timers. */
-static void fire_timers(fli_worker *w, uint32_t most)
+/* Returns true if timers may fire: the processes that the last firing woke have left the deque, or TIMERS_AGAIN_NS and
+ * as many steps as timers fired have passed, because steps make ever more processes ready. Under overload the timers
+ * that are due later would otherwise come first, because the deque runs the newest first. If timers may not fire, the
+ * clock is read again when those processes have run. */
+static bool have_woken_run(fli_worker *w)
 {
-    uint32_t fired = fli_timers_poll_some(&w->sched->timers, w->clock_ns, most);
+    uint32_t queued = fli_deque_count(&w->deque);
+    if (FLI_LIKELY(queued <= w->timers_depth)) return true;
+    if (w->clock_ns >= w->timers_until_ns && fli_counters_steps(&w->local.counters) >= w->timers_steps) return true;
+    read_clock_within(w, queued - w->timers_depth);
+    return false;
+}
+
+/* Fires due timers of this worker, and of others if it must help. A worker that was parked looks at all others: it was
+ * woken for the earliest timer of all, or because a worker is late. It does so until it has found all that was due.
+ * Simulated workers always do: they never park, and the simulation relies on it that a due timer fires. */
+static uint32_t poll_timers(fli_worker *w, uint32_t most)
+{
+    fli_timers *timers = &w->sched->timers;
+    if (FLI_LIKELY(!w->surveys_timers && w->sched->rt.sim == NULL))
+        return fli_timers_poll_near(timers, w->clock_ns, most);
+    uint32_t fired = fli_timers_poll_some(timers, w->clock_ns, most);
+    w->surveys_timers = fired == most;
+    return fired;
+}
+
+/* Timers that have not fired are not in a run queue, where other workers would see them. If more are due than this
+ * worker may fire now, and they are late, another worker must be woken: here, or at the end of the search (search.c).
+ */
+static void call_for_help(fli_worker *w)
+{
+    filch_sched *sched = w->sched;
+    uint64_t     word = fli_idle_look(&sched->idle);
+    w->needs_help = fli_timers_late_ns(&sched->timers, w->local.index, w->clock_ns) >= TIMERS_LATE_NS;
+    if (w->needs_help && fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
+}
+
+/* Fires up to `most` due timers. The process of the timer that was due first runs first. */
+static uint32_t fire_timers(fli_worker *w, uint32_t most)
+{
+    if (FLI_UNLIKELY(!have_woken_run(w))) return 0;
+    uint32_t depth = fli_deque_count(&w->deque);
+    bool     gathers = w->fair_every > 1;
+    if (FLI_UNLIKELY(gathers && most > FLI_GATHERED_MAX)) most = FLI_GATHERED_MAX;
+    if (gathers) fli_ready_gather(w);
+    uint32_t fired = poll_timers(w, most);
+    fli_ready_push_gathered(w);
     spend_bypass(w, fired, most);
-    if (FLI_UNLIKELY(fired > 0)) fli_sentinel_note_timers(w, fired);
+    w->needs_help = false;
+    if (FLI_LIKELY(fired == 0)) return 0;
+    w->timers_depth = depth;
+    w->timers_until_ns = w->clock_ns + TIMERS_AGAIN_NS;
+    w->timers_steps = fli_counters_steps(&w->local.counters) + fired;
+    /* If the budget is used up, more timers may be due, which must not wait. */
+    if (fired < most) fli_sentinel_note_timers(w, fired);
+    else call_for_help(w);
+    return fired;
 }
 
 /* Polls descriptors. Called after the timers have fired; timers and descriptors share one budget. If the timers have
  * used up the budget, descriptors are polled nevertheless, and the processes that the descriptors wake wait for the
  * fairness picks. */
-static void poll_descriptors(fli_worker *w)
+static void poll_descriptors(fli_worker *w, uint32_t most)
 {
     fli_io_batch batch;
-    uint32_t     most = bypass_budget(w);
     fli_io_collect(&w->sched->io, 0, &batch, most > 0 ? most : UINT32_MAX);
     fli_worker_begin_poll_interval(w, batch.count);
     fli_io_deliver(&w->sched->io, &batch);
@@ -105,11 +181,11 @@ void fli_worker_clock(fli_worker *w)
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* so that processes woken by timers do not count as a fan-out of the last step */
     uint32_t most = bypass_budget(w);
-    fire_timers(w, most);
-    if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w);
+    uint32_t fired = fire_timers(w, most);
+    if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w, most - fired);
 }
 
-/* Sets the number of turns between two fairness picks by the average time of a step: find.c. */
+/* Sets fair_every, the number of turns between two fairness picks, by the average time of a step: find.c. */
 static void adapt_fairness(fli_worker *w)
 {
     uint64_t fair = FLI_FAIR_NS / w->step_ns;
@@ -122,8 +198,8 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
     if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
 }
 
-/* Reads the clock, and does the work that depends on the time: timers, poll, intervals, samples, throttling. If only a
- * fairness pick may run now, the reading is put off until after the pick. */
+/* Reads the clock, and does the work that depends on the time: timers, poll, intervals, samples, throttling. If the
+ * next turn must be a fairness pick and no budget for timers is left, puts the reading off until after the pick. */
 static void read_clock(fli_worker *w)
 {
     if (FLI_UNLIKELY(bypass_budget(w) == 0)) {
@@ -157,11 +233,24 @@ bool fli_worker_turn(fli_worker *w)
     return true;
 }
 
+bool fli_worker_fire_due(fli_worker *w)
+{
+    uint64_t until_ns = w->clock_ns;
+    /* A firing may wake fewer processes than it fires timers, or none. While a process is in the global queue, a turn
+     * must come first: if a fairness pick is due, no timer may fire before it. */
+    for (;;) {
+        if (fli_worker_queued(w) > 0 || fli_inject_count(&w->sched->global) > 0) return true;
+        if (fli_timers_help_ns(&w->sched->timers, w->local.index) > until_ns) return false;
+        fli_worker_clock(w);
+    }
+}
+
 void fli_worker_run(void *worker)
 {
     fli_worker *w = worker;
     fli_current_set(&w->local);
     fli_thread_prompt();
+    fli_timers_set_away(&w->sched->timers, w->local.index, false);
     w->may_rerun = w->sched->rt.sim == NULL;
     w->steps_left = UINT32_MAX;
     for (;;) {
@@ -170,6 +259,7 @@ void fli_worker_run(void *worker)
         if (p == NULL) break;
         fli_step(w, p);
     }
+    fli_timers_set_away(&w->sched->timers, w->local.index, true);
     fli_current_set(NULL);
 }
 
@@ -178,7 +268,7 @@ uint64_t filch_now(filch_sched *sched)
     if (sched == NULL) return 0;
     uint64_t   now = fli_now(&sched->rt);
     fli_local *worker = fli_current_worker(&sched->rt);
-    /* If the step has taken long, the worker checks its timers before the next step. */
+    /* If the running step has taken long, the worker reads its clock and checks its timers before the next step. */
     if (worker != NULL && sched->rt.sim == NULL) fli_worker_noticed(fli_worker_of(worker), now);
     return now;
 }

@@ -22,6 +22,7 @@
 typedef struct fli_worker fli_worker;
 
 #define FLI_BATCH_MAX 1024
+#define FLI_GATHERED_MAX 64
 #define FLI_NODES_ROOM(batch_max) (2 * (batch_max))
 
 /* The part of a worker that other threads may read. */
@@ -41,28 +42,30 @@ typedef struct fli_victim_progress {
 } fli_victim_progress;
 
 struct fli_worker {
-    fli_local     local; /* first member: a pointer to a worker is also one to its fli_local */
+    fli_local     local; /* first member: a pointer to a worker is also a pointer to its fli_local */
     filch_sched  *sched;
     fli_deque     deque;
     fli_lifo_slot lifo_slot; /* the first process woken by the current step. Runs before the deque; thieves may take it
                                 if the deque is empty */
     alignas(FLI_LINE) fli_worker_status status;
 
-    /* Not atomic from here on: used by the worker alone, except `idle` (used under the idle lock) and `stuck` (used by
-     * the thread that stops the scheduler). */
+    /* From here on the fields are used by the worker alone, except `throttle` and `idle` (throttle.h and idle.h say
+     * how), `stuck` (used by the thread that stops the scheduler), and queue_wait (other threads read it for
+     * statistics). */
     alignas(FLI_LINE) fli_prng prng;
-    fli_proc *torn;        /* the process whose step a C++ exception has left (torn.c); NULL: none */
-    bool exit_unnotified;  /* the ending process has relations that have not been notified of its exit yet (torn.c) */
-    filch_err close_error; /* while `close` runs: the error with which the process ends; otherwise FILCH_OK */
-    uint32_t  given;       /* number of events in w->events that torn.c must free if a C++ exception leaves the running
-                              step */
+    fli_proc *torn;            /* the process whose step a C++ exception has left (torn.c); NULL: none */
+    bool      exit_unnotified; /* exit notices of the ending process have not been sent yet (torn.c) */
+    bool      in_close;        /* `close` of an instance runs */
+    filch_err close_error;     /* while `close` runs: the error with which the process ends; otherwise FILCH_OK */
+    uint32_t  given; /* number of events in w->events that torn.c must free if a C++ exception leaves the running
+                        step */
 
     /* Steps: step.c. */
     fli_proc *rerun;            /* the process just stepped, to be stepped again without a queue; NULL: none */
     uint64_t  idle_word;        /* value of fli_proc_idle_word() for a process that went idle on this worker */
     bool      fast_steps;       /* steps are neither timed nor simulated: fast paths are allowed */
     bool      may_rerun;        /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
-    uint32_t  steps_left;       /* steps that the running tick may still take; worker threads: UINT32_MAX */
+    uint32_t  steps_left;       /* how many steps the running tick may still run; UINT32_MAX for worker threads */
     uint32_t  handler_cache_id; /* id of the command whose handler was looked up last */
     const struct fli_handler *handler_cache; /* the handler of handler_cache_id; NULL: unknown command */
 
@@ -70,10 +73,10 @@ struct fli_worker {
     uint32_t fair_every;     /* turns between two fairness picks; adapts to the length of steps, unless option
                                 fair_every is set */
     uint32_t fair_countdown; /* turns until the next fairness pick */
-    uint32_t fair_credit; /* turns by which a CONTINUE has brought the next pick forward; also the number of processes
-                             woken by timers or I/O that may run before the pick (worker.c) */
-    bool saw_continue;    /* a process has returned CONTINUE since the last pick */
-    bool fair_local_next; /* the next fairness pick tries the local deque first; false: the global queue first */
+    uint32_t fair_credit;    /* turns by which a CONTINUE has brought the next fairness pick forward; also the number of
+                                processes woken by timers or I/O that may run before that pick (worker.c) */
+    bool saw_continue;       /* a process has returned CONTINUE since the last fairness pick */
+    bool fair_local_next;    /* true: the next fairness pick tries the local deque first; false: the global queue */
 
     /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
@@ -82,15 +85,27 @@ struct fli_worker {
     uint32_t poll_depth;      /* a poll is due when the deque has at most this many processes */
     uint64_t poll_until_ns;   /* a poll is also due at this time, if the worker's count of steps has reached
                                  poll_steps */
-    uint64_t poll_steps;      /* the worker's count of steps before which poll_until_ns has no effect */
+    uint64_t poll_steps;      /* below this count of steps of the worker, poll_until_ns has no effect */
     uint64_t step_ns;         /* average time of a step between the last two clock readings */
 
-    /* Measures how long processes wait in a queue, one process at a time: ready.c. */
-    uint64_t sample_serial, sample_ns;    /* the process being measured, and when it was queued; serial 0: none */
+    /* Fields for timers: worker.c. */
+    uint32_t timers_depth;    /* timers may fire when the deque has at most this many processes */
+    uint64_t timers_until_ns; /* timers may also fire from this time on, if the worker's count of steps has reached
+                                 timers_steps */
+    uint64_t timers_steps;    /* the worker's count of steps before which timers_until_ns has no effect */
+    bool surveys_timers; /* the worker was parked: clock readings look at the timers of all workers, until all that were
+                            due have fired */
+    bool      needs_help; /* more timers are due than this worker may fire, and they are late */
+    bool      gathers;    /* timers are being fired: the processes that they wake go to `gathered` */
+    uint32_t  gathered_count;
+    fli_proc *gathered[FLI_GATHERED_MAX]; /* in the order in which they were woken */
+
+    /* Fields that measure how long processes wait in a queue, one process at a time: ready.c. */
+    uint64_t sample_serial, sample_ns;    /* serial of the process being measured (0: none), and when it was queued */
     uint32_t sample_in;                   /* number of clock readings until the next sample of a queue wait */
-    uint32_t slow_push_from;              /* from this number of sends in one step on, a push takes push_checked();
-                                             FLI_PUSH_SAMPLE: every push does */
-    fli_victim_progress *victim_progress; /* progress of every worker, by index */
+    uint32_t slow_push_from;              /* from the send with this number in a step on, a push takes
+                                             push_checked(); FLI_PUSH_SAMPLE: every push does */
+    fli_victim_progress *victim_progress; /* what this worker knows of the progress of each worker, by index */
     filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event         *messages;        /* batch_max events of step_several(), prefilled */
     filch_event         *events;          /* batch_max events, for all paths but step_single() and step_several() */
@@ -101,7 +116,7 @@ struct fli_worker {
     fli_worker_throttle  throttle;
     fli_idle_worker      idle;
     fli_stuck            stuck;                          /* used by the thread that stops the scheduler */
-    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram of queue waits: bucket i has 2^i to 2^(i+1) ns */
+    FLI_ATOMIC(uint64_t) queue_wait[FILCH_WAIT_BUCKETS]; /* histogram: bucket i counts waits of 2^i to 2^(i+1) ns */
 };
 
 /* Marker value in `slow_push_from`: every push takes push_checked(), because a sample of a queue wait is due. */
@@ -124,10 +139,13 @@ static inline uint32_t fli_worker_queued(fli_worker *w)
 void fli_worker_run(void *worker);
 /* Does one turn: steps the process that fli_find_near() returns. Returns false if there is none. */
 bool fli_worker_turn(fli_worker *w);
+/* Called when fli_worker_turn() has returned false. Fires the timers that were due at the last clock reading and that
+ * this worker may fire, until a process is queued. Returns false if all have fired and none has queued a process. */
+bool fli_worker_fire_due(fli_worker *w);
 /* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
-/* A step of this worker has read the clock as `now_ns`. If that is more than 1 ms after the worker's own last reading,
- * makes the worker read the clock after this step. */
+/* Called when a step of this worker has read the clock as `now_ns`. If that is more than 1 ms after the worker's own
+ * last reading, makes the worker read the clock after this step. */
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 /* Begins a poll interval. Called after a poll that found `reports` reports, before they are delivered. */
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
@@ -142,8 +160,8 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 
 /* fli_callback_begin() and fli_callback_end() enclose calls of the program's functions outside a step: close, on_exit,
  * functions that free payloads. Between the two calls the `out` of the last step refuses yields, because such a yield
- * would be dispatched after the step of another process, and the status of the worker shows no process, so that a long
- * close is not taken for a step that does not return. */
+ * would be dispatched after the step of another process. The status of the worker shows no process meanwhile, so that a
+ * long close is not taken for a step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;

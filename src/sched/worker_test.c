@@ -17,7 +17,7 @@
 
 enum { LOOPS = 6, SLEEPS = 50, PHASES = FLI_FAIR_MOST + 8 };
 
-/* Increment of `phase` in the loops of the tests; larger where programs are slow (sanitizers, valgrind). */
+/* Increment of `phase` in the loops of the tests. Larger under sanitizers and valgrind, where tests are slow. */
 #define EACH(n) (scaled(100) >= 25 ? (n) : (n)*13)
 
 #define TURN_NS FILCH_MILLISECONDS(2) /* duration of a step of a loop process */
@@ -32,10 +32,10 @@ uint64_t __wrap_fli_clock_ns(void)
 }
 
 typedef struct scene {
-    int64_t phase;         /* number of short steps before the loop processes start; shifts the count of fairness
-                              picks */
+    int64_t phase;         /* number of short steps before the loop processes start; varies when the next fairness
+                              pick comes */
     bool     keep_sending; /* the self_sender goes on with short steps after the loop processes have started */
-    bool     yields;       /* instead of the self_sender: a process that yields again and again */
+    bool     yields;       /* true: the scene has a process that yields again and again, and no self_sender */
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
     uint64_t sleep_ns; /* the sleepers wake at multiples of this time */
@@ -43,9 +43,10 @@ typedef struct scene {
     uint32_t steps_per_tick;
     /* Results. */
     uint32_t slept;                     /* number of sleeps that have ended */
-    uint64_t first_late_ns, late_ns;    /* largest delay of a first sleep, and of a later sleep */
-    uint64_t turns, last[LOOPS], apart; /* count of steps; the last step of each loop process; largest distance of two
-                                           steps of a loop process */
+    uint64_t first_late_ns, late_ns;    /* largest delay of the first sleep of a sleeper, and of later sleeps */
+    uint64_t turns, last[LOOPS], apart; /* `turns`: count of steps. `last`: `turns` at the last step of each loop
+                                           process. `apart`: largest number of turns between two steps of one loop
+                                           process */
 } scene;
 
 static scene play;
@@ -73,8 +74,8 @@ static filch_err loop_step(void *self, const filch_event *events, size_t count, 
     if (*last != 0 && play.turns - *last > play.apart) play.apart = play.turns - *last;
     *last = play.turns;
     now_ns += TURN_NS;
-    /* filch_now() makes the worker notice that time has passed. Otherwise it might read its clock only many steps
-     * later. */
+    /* filch_now() makes the worker notice that time has passed. Without it the worker might read its clock only many
+     * steps later. */
     if (!play.quiet) (void)filch_now(filch_out_sched(out));
     return filch_continue(out);
 }
@@ -166,7 +167,7 @@ typedef struct reader {
 } reader;
 
 static reader   readers[READERS];
-static uint64_t datagram_late_ns; /* largest delay of a datagram */
+static uint64_t datagram_late_ns; /* largest delay between the sending and the reading of a datagram */
 static uint32_t datagrams;        /* number of datagrams sent at once */
 static int      send_socket = -1;
 
@@ -261,7 +262,7 @@ static void run(scene given)
 /* `fair`: values of option fair_every; 0 lets the scheduler choose. `ticks`: values of steps_per_tick. */
 static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
 
-/* The sleeper waits for the running step, and for one more step if a fairness pick is due. */
+/* A sleeper whose timer is due waits for the running step, and for one more step if a fairness pick is due. */
 TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -279,8 +280,8 @@ TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
     }
 }
 
-/* The timer becomes due while short steps run, and the next turn is a fairness pick: it runs one of the processes that
- * return filch_continue for ever. */
+/* The timer becomes due while short steps run, and the next turn is a fairness pick. The pick runs one of the loop
+ * processes, which return filch_continue for ever. */
 TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -298,8 +299,8 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
     }
 }
 
-/* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The sleepers start one by one between
- * the loop processes, so the first sleep of each is not checked.) */
+/* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The first sleep of each sleeper is
+ * not checked, because the sleepers start one by one between the loop processes.) */
 TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
 {
     for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
@@ -332,8 +333,8 @@ TEST(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step)
     }
 }
 
-/* More timers become due than steps can run. A loop process runs when all processes that were ready before it have run;
- * at least every n-th step is a fairness pick. */
+/* More timers become due than steps can run. Nevertheless at least every n-th step is a fairness pick, so a loop
+ * process runs when all processes that were ready before it have run. */
 TEST(due_timers_do_not_starve_loops)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(7)) {
@@ -350,8 +351,8 @@ TEST(due_timers_do_not_starve_loops)
     }
 }
 
-/* The host pauses between two ticks, after many short steps: the worker would read its clock again only many steps
- * later. */
+/* The program pauses between two ticks, after many short steps. The timer becomes due in this pause. Without a clock
+ * reading at the start of a tick, the worker would read its clock only many steps later. */
 TEST(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most)
 {
     for (uint32_t phase = 0; phase < PHASES; phase += EACH(1)) {
@@ -368,7 +369,7 @@ TEST(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most)
             now_ns += FILCH_MILLISECONDS(3);
             ok(filch_tick(sched, 1000, NULL));
             assert_true(play.slept > 0);
-            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* includes the pause of the host */
+            assert_in_range(play.first_late_ns, 0, 3 * TURN_NS); /* the delay includes the pause between the ticks */
             end(sched);
         }
     }
@@ -388,7 +389,7 @@ TEST(sleeps_end_if_every_turn_is_a_fairness_pick)
     }
 }
 
-/* No process is ready when the timer fires. The test goes through all values of fair_countdown. */
+/* No process is ready when the timer becomes due. The test goes through all values of fair_countdown. */
 TEST(if_no_process_is_ready_a_timer_fires_with_the_first_tick)
 {
     for (size_t i = 0; i < 4; i++) {
@@ -426,7 +427,7 @@ static void end_with_readers(filch_sched *sched)
     close(send_socket);
 }
 
-/* The bound is that of sleepers_that_wake_together_run_between_two_fairness_picks. (The first datagrams of a reader are
+/* With a fairness pick at every n-th step, n - 1 readers run between two picks. (The first datagrams of a reader are
  * not checked, because a poll interval that began before the loop processes started lasts longer.) */
 TEST(readers_with_datagrams_run_between_two_fairness_picks)
 {
@@ -442,7 +443,8 @@ TEST(readers_with_datagrams_run_between_two_fairness_picks)
     }
 }
 
-/* More timers become due than steps can run. Timers run before datagrams, but some datagrams must be read too. */
+/* More timers become due than steps can run. Processes woken by timers run before readers of datagrams, but some
+ * datagrams must be read too. */
 TEST(due_timers_do_not_starve_readers_of_datagrams)
 {
     for (uint32_t i = 0; i < 8; i++) {
@@ -459,8 +461,187 @@ TEST(due_timers_do_not_starve_readers_of_datagrams)
 
 #endif
 
-/* The longest timeout is the time after which a ready process, timer or descriptor is noticed although its worker is in
- * a long step. */
+/* ---- churn and overload ---- */
+
+enum { CHAINS = 50, PROBES = 200, CROWD = 200, CROWD_WAKES = 20 };
+#define CHURN_NS FILCH_MICROSECONDS(50)
+#define PROBE_NS FILCH_MILLISECONDS(1)
+#define CROWD_NS FILCH_MICROSECONDS(10)
+
+/* Computes, spawns its successor and ends. */
+static filch_err        churn_step(void *self, const filch_event *events, size_t count, filch_out *out);
+static const filch_type churn = { .name = "churn", .step = churn_step };
+
+static filch_err churn_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    now_ns += CHURN_NS;
+    (void)filch_now(filch_out_sched(out));
+    filch_err err = filch_spawn(filch_out_sched(out), &churn, NULL, NULL);
+    return err != FILCH_OK && err != FILCH_ECLOSED ? err : filch_done(out, filch_none());
+}
+
+/* Results of the prober: the largest delay until it wakes, and until it has the reply. */
+static uint64_t  wake_late_ns, reply_late_ns;
+static uint32_t  probes;
+static filch_pid target;
+
+static filch_err target_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) ok(filch_send(filch_out_sched(out), events[i].from, filch_none()));
+    return filch_idle(out);
+}
+
+static const filch_type target_type = { .name = "target", .step = target_step };
+
+/* Sleeps until the next probe is due, sends to the target, and gets its reply. */
+static filch_err prober_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t *due_ns = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count > 0 && events[0].type == FILCH_EVENT_YIELD) {
+        if (now_ns - *due_ns > wake_late_ns) wake_late_ns = now_ns - *due_ns;
+        ok(filch_send(filch_out_sched(out), target, filch_none()));
+        return filch_idle(out);
+    }
+    if (count > 0) {
+        if (now_ns - *due_ns > reply_late_ns) reply_late_ns = now_ns - *due_ns;
+        if (++probes == PROBES) return filch_done(out, filch_none());
+    }
+    *due_ns = now_ns + PROBE_NS;
+    filch_err err = filch_yield_sleep(out, 1, PROBE_NS);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type prober = { .name = "prober", .size = sizeof(uint64_t), .step = prober_step };
+
+/* Processes that end and leave a successor are always the newest. The prober waits for the running step and for one
+ * pick until it wakes, and for at most one pick more until the target and the reply have run. */
+TEST(a_process_that_wakes_under_churn_and_the_messages_it_sends_run_before_the_churn)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        wake_late_ns = reply_late_ns = 0;
+        probes = 0;
+        ok(filch_spawn(sched, &target_type, NULL, &target));
+        ok(filch_spawn(sched, &prober, NULL, NULL));
+        for (int n = 0; n < CHAINS; n++) ok(filch_spawn(sched, &churn, NULL, NULL));
+        for (int n = 0; probes < PROBES && n < 1000000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        same(probes, PROBES);
+        assert_in_range(wake_late_ns, 0, 3 * CHURN_NS);
+        assert_in_range(reply_late_ns, 0, 5 * CHURN_NS);
+        end(sched);
+    }
+}
+
+static uint32_t crowd_awake, crowd_wakes; /* counts first steps, and wake-ups after the last first step */
+static uint64_t crowd_late_ns;
+
+/* Sleeps for PROBE_NS and computes for CROWD_NS, again and again. */
+static filch_err crowd_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    sleeper *me = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count == 0) crowd_awake++;
+    if (count > 0 && crowd_awake == CROWD) {
+        uint64_t late_ns = now_ns - me->due_ns;
+        if (late_ns > crowd_late_ns) crowd_late_ns = late_ns;
+        crowd_wakes++;
+    }
+    now_ns += CROWD_NS;
+    me->due_ns = now_ns + PROBE_NS;
+    filch_err err = filch_yield_sleep(out, 1, PROBE_NS);
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
+static const filch_type crowd = { .name = "crowd", .size = sizeof(sleeper), .step = crowd_step };
+
+/* CROWD processes need CROWD * CROWD_NS, which is 2 ms, for each wake-up, and sleep 1 ms. So all of them are 1 ms late,
+ * and none more than that by more than a few turns. */
+TEST(with_more_timers_than_the_worker_can_serve_the_oldest_run_first)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        crowd_late_ns = 0;
+        crowd_awake = crowd_wakes = 0;
+        for (int n = 0; n < CROWD; n++) ok(filch_spawn(sched, &crowd, NULL, NULL));
+        for (int n = 0; crowd_wakes < CROWD * CROWD_WAKES && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        assert_true(crowd_wakes >= CROWD * CROWD_WAKES);
+        assert_in_range(crowd_late_ns, 0, CROWD * CROWD_NS - PROBE_NS + FLI_FAIR_MOST * CROWD_NS);
+        end(sched);
+    }
+}
+
+enum { TOGETHER = 40 };
+
+static int64_t  woken_order[TOGETHER];
+static uint32_t woken_count;
+
+/* Sleeps once, for as many milliseconds as its number says. */
+static filch_err ordered_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t *number = self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count == 0) {
+        filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS((uint64_t)*number));
+        return err != FILCH_OK ? err : filch_wait(out);
+    }
+    woken_order[woken_count++] = *number;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type ordered = {
+    .name = "ordered", .size = sizeof(int64_t), .init = loop_init, .step = ordered_step
+};
+
+TEST(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first)
+{
+    for (size_t i = 0; i < 4; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = i == 0 ? 1 : fair[i] });
+        woken_count = 0;
+        for (int64_t n = 1; n <= TOGETHER; n++) spawn_as(sched, &ordered, n * 7 % (TOGETHER + 1));
+        ok(filch_tick(sched, 0, NULL));
+        now_ns += FILCH_SECONDS(1);
+        ok(filch_tick(sched, 0, NULL));
+        same(woken_count, TOGETHER);
+        for (uint32_t n = 0; n < TOGETHER; n++) same(woken_order[n], n + 1);
+        end(sched);
+    }
+}
+
+/* A foreign thread has queued a process, and a fairness pick is due: no timer may fire before it. */
+TEST(timers_do_not_keep_a_tick_from_a_process_in_the_global_queue)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    filch_pid     pid;
+    now_ns = FILCH_SECONDS(1);
+    woken_count = 0;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    spawn_as(sched, &ordered, 1);
+    ok(filch_spawn(sched, &target_type, NULL, &pid));
+    ok(filch_tick(sched, 0, NULL));
+    now_ns += FILCH_SECONDS(1);
+    ok(filch_cancel(sched, pid));
+    fli_worker *w = sched->caller_worker;
+    same(fli_inject_count(&sched->global), 1);
+    w->clock_ns = now_ns;
+    w->fair_countdown = 1;
+    fli_current_set(&w->local);
+    assert_true(fli_worker_fire_due(w));
+    fli_current_set(NULL);
+    same(woken_count, 0);
+    ok(filch_tick(sched, 0, NULL));
+    same(woken_count, 1);
+    end(sched);
+}
+
+/* While a worker is in a long step, the sentinel notices its ready processes, timers and descriptors after this timeout
+ * at the latest. */
 TEST(the_timeout_of_a_sentinel_doubles_up_to_8_ms)
 {
     static fli_worker w;
@@ -486,7 +667,11 @@ int main(void)
         cmocka_unit_test(due_timers_do_not_starve_loops),
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
         cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
+        cmocka_unit_test(timers_do_not_keep_a_tick_from_a_process_in_the_global_queue),
         cmocka_unit_test(the_timeout_of_a_sentinel_doubles_up_to_8_ms),
+        cmocka_unit_test(a_process_that_wakes_under_churn_and_the_messages_it_sends_run_before_the_churn),
+        cmocka_unit_test(with_more_timers_than_the_worker_can_serve_the_oldest_run_first),
+        cmocka_unit_test(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
 #if FLI_IO
         cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),

@@ -37,10 +37,10 @@
 
 #define STACK_SIZE (128u << 10)
 #define NODES_MAX 4096
-#define POINTS_MAX 5000 /* an execution with more points counts as endless */
+#define POINTS_MAX 5000 /* an execution with more scheduling points counts as endless */
 #define OUTCOMES 4096
 #define PROGRESS_EVERY 65536 /* number of executions between two calls of `progress` */
-#define WORN_AFTER 100000    /* number of walks after which the search ends if most walks repeat earlier ones */
+#define WORN_AFTER 100000    /* the search ends after more than WORN_AFTER walks if less than half of them were new */
 #define BIT(t) (1u << (t))
 
 enum { UNUSED, READY, WAITING, ENDED };
@@ -50,23 +50,26 @@ typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
     void    *worker;
-    uint64_t until_ns; /* deadline of the thread's wait */
+    uint64_t until_ns; /* deadline of the thread's wait; FLI_NEVER: none */
     uint64_t ticks;
-    uint32_t at;   /* location of the thread's next operation */
-    uint32_t cond; /* condition that the thread waits for */
-    /* if the thread is in the sleep set before a load: number of stores to `at` when it was put there; the next store
-     * to `at` wakes the thread */
+    uint32_t at;   /* offset of the location that the thread's next operation accesses */
+    uint32_t cond; /* offset of the condition or futex word that the thread waits for */
+    /* Number of stores to the location `at` when the thread was put into the sleep set. A thread that sleeps before a
+     * load is awake again once `at` has more stores. */
     uint32_t      fresh;
     fli_weak_kind kind;
     uint8_t       state;
     bool          timed_out;
-    bool          yields; /* true: the thread is not chosen until another thread has run */
-    uint32_t      points; /* number of scheduling points that this thread has passed */
-    uint32_t      others; /* scheduling points that all other threads had passed when this thread gave way in a loop */
+    /* true: the thread is chosen only after another thread has run, or if no other thread can run */
+    bool     yields;
+    uint32_t points; /* number of scheduling points that this thread has passed */
+    /* number of scheduling points that all other threads together had passed when this thread called
+     * fli_weak_yield() */
+    uint32_t others;
 } thread;
 
-/* A choice made in the execution. `left`: for a choice of a thread the set of threads still to try, for a choice of a
- * value the number of values. */
+/* A choice made in the execution. If a thread was chosen, `left` is the set of threads still to try, and `done` the set
+ * of threads already explored. If a value was chosen, `left` is the number of values. */
 typedef struct node {
     bool     is_thread;
     uint8_t  chosen;
@@ -85,7 +88,7 @@ static struct {
     uint32_t                asleep;
     uint32_t                preemptions, spurious, points;
     bool                    starting;
-    const char             *script;   /* the remaining choices that this execution must repeat, or NULL */
+    const char             *script;   /* choices that this execution must still repeat (config.replay), or NULL */
     size_t                  recorded; /* number of choices written to result.choices */
     int                     verdict;
     const char             *why;
@@ -93,11 +96,12 @@ static struct {
     uint64_t                outcomes[OUTCOMES];
     bool                    walking;
     fli_prng                prng;
-    uint32_t                stay;  /* walks: probability, in 1/256, that the same thread continues */
+    uint32_t                stay;  /* walks: probability, in units of 1/256, that the running thread continues */
     uint64_t                path;  /* walks: hash of the choices made so far */
     uint64_t               *paths; /* hash set of the paths of all walks so far */
     uint64_t                paths_mask;
-    /* Learnt during the search: for each location, the set of threads that write it and the set that access it. */
+    /* Learnt during the search, as a bit mask of threads for each location: the threads that write it, and the threads
+     * that access it. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
     bool    tries;    /* the program uses trylock */
     bool    barriers; /* the program uses a process-wide barrier: then no two operations are independent */
@@ -137,8 +141,8 @@ void fli_weak_must(bool holds, const char *what)
     FLI_WEAK_NOTE("VIOLATION: %s", what);
 }
 
-/* Handles signals that end an execution as a violation: a failed FLI_ASSERT traps, and a mutant may dereference a bad
- * pointer. */
+/* Handler for SIGILL and SIGSEGV: ends the execution as a violation. A failed FLI_ASSERT raises SIGILL; a mutant (code
+ * with a bug planted by a test) may dereference a bad pointer. */
 static void on_trap(int number)
 {
     if (fli_weak_self != 0) fli_weak_fail(number == SIGILL ? "a broken assertion" : "a bad pointer");
@@ -175,8 +179,9 @@ static node *new_node(bool is_thread, uint32_t left)
     return &x.nodes[x.height++];
 }
 
-/* Appends to the text form of the execution: for each operation the digit of its thread, followed by a letter for the
- * value read if several were possible. The text does not depend on what the search has learnt. */
+/* Appends a character to result.choices, the text form of the execution: for each operation the digit of its thread,
+ * followed by a letter for the value read if several values were possible. The text does not depend on what the search
+ * has learnt. */
 static void record(char letter)
 {
     if (!fli_weak_tracing || x.recorded + 1 >= sizeof x.result.choices) return;
@@ -255,9 +260,9 @@ static bool ring_alarm(void)
     return true;
 }
 
-/* Updates the sleep sets before `chosen` runs: puts the threads in `done`, which have been explored at this point, to
- * sleep, and wakes the threads whose operation depends on the operation of `chosen`. Returns the index of the oldest
- * store that a load of `chosen` must consider. */
+/* Updates the sleep set before the thread `chosen` runs: puts the threads in `done` to sleep, because all executions in
+ * which they run at this point have been explored, and wakes each thread if its operation depends on the operation of
+ * `chosen`. Returns the index of the oldest store that a load of `chosen` must consider. */
 static uint32_t commit(uint32_t chosen, uint32_t done)
 {
     thread *c = &x.threads[chosen];
@@ -289,7 +294,8 @@ static uint32_t draw_thread(uint32_t options, uint32_t self)
     return drawn(lowest(options));
 }
 
-/* Removes the threads that have yielded from the candidates, unless no other candidate is left. */
+/* Returns `able` without the threads that have yielded and must let another thread run first, or `able` itself if no
+ * other thread is left. */
 static uint32_t without_yielders(uint32_t able)
 {
     uint32_t rest = able;
@@ -300,7 +306,8 @@ static uint32_t without_yielders(uint32_t able)
     return rest != 0 ? rest : able;
 }
 
-/* Chooses the next thread and returns it, or 0 if all threads have ended. Sets *fresh to the result of commit(). */
+/* Chooses the next thread. Returns its number, or 0 if all threads have ended. Sets *fresh to the result of
+ * commit(). */
 static uint32_t decide(uint32_t *fresh)
 {
     uint32_t able = 0, alive = 0, options = 0, self = fli_weak_self;
@@ -346,11 +353,12 @@ static uint32_t decide(uint32_t *fresh)
     return chosen;
 }
 
-/* Switches to the chosen thread; returns when the calling thread is chosen again. */
+/* Chooses the next thread and switches to it. Returns when the calling thread is chosen again, with the result of
+ * commit() for the calling thread. */
 static uint32_t pass(void)
 {
     uint32_t        self = fli_weak_self, fresh = 0;
-    static uint32_t handed; /* the value of `fresh` for the chosen thread */
+    static uint32_t handed; /* result of commit() for the thread that is switched to */
     if (x.starting) {
         fli_weak_self = 0;
         fli_fiber_switch(&x.threads[self].fiber, &x.outside);
@@ -368,7 +376,7 @@ static uint32_t pass(void)
     return handed;
 }
 
-/* Records that this thread accesses the location. Returns true if another thread writes the location, or if
+/* Records that the running thread accesses the location `at`. Returns true if another thread writes the location, or if
  * the search uses no reduction. */
 static bool is_shared(uint32_t at, bool writes)
 {
@@ -519,9 +527,9 @@ void fli_cond_wait(fli_cond *cond, fli_mutex *mutex)
 
 /* ---- the futex (port/futex.h) and the process-wide barrier (port/barrier.h) ---- */
 
-/* Compares with the newest value, as the kernel does. Cases in which the kernel sees an older value need not be
- * explored: the store that the kernel missed would be followed by a wake-up that finds the sleeping thread. A futex
- * wait does not order memory accesses. */
+/* Compares *word with 0 by its newest value, as the kernel does. Executions in which the kernel sees an older value
+ * need not be explored: the store that the kernel missed would be followed by a wake-up that finds the sleeping thread.
+ * A futex wait does not order memory accesses. */
 bool fli_futex_wait(uint32_t *word, uint64_t until_ns)
 {
     (void)fli_weak_point(FLI_WEAK_KIND_SIGNAL, word);
@@ -551,7 +559,8 @@ void fli_futex_wake(uint32_t *word)
     FLI_WEAK_NOTE("futex wake +%u: no thread waits", fli_weak_offset(word));
 }
 
-/* Marks an operation as dependent on all others: from here on the search uses no reduction. */
+/* Marks the next operation of the running thread as dependent on all other operations: from now on the search uses no
+ * reduction. */
 static thread *point_everywhere(void)
 {
     if (!x.barriers) x.barriers = x.learnt = true;
@@ -612,8 +621,8 @@ void fli_current_set(void *worker)
     x.threads[fli_weak_self].worker = worker;
 }
 
-/* Each thread counts the time since the last alarm separately, so that reading the clock is independent of other
- * threads. */
+/* Returns the common virtual time plus the number of clock readings of the running thread. A reading does not depend on
+ * readings of other threads. */
 uint64_t fli_clock_ns(void)
 {
     return x.now_ns + x.threads[fli_weak_self].ticks++;
@@ -670,7 +679,7 @@ static void run_once(void)
     }
     x.starting = false;
     if (fli_weak_running) {
-        /* The first choice is made on a separate fiber, as if by a thread that has ended. */
+        /* The first thread is chosen on the fiber x.beginning, which behaves like a thread that has ended. */
         fli_fiber_reset(&x.beginning, begin_thread, NULL);
         fli_weak_self = 0;
         fli_fiber_switch(&x.outside, &x.beginning);
@@ -681,7 +690,8 @@ static void run_once(void)
     if (x.verdict == RUN_ENDED && x.program->check != NULL) x.program->check();
 }
 
-/* Backtracks to the next execution. Returns false if all executions have been explored. */
+/* Changes the last choice that has an untried alternative, so that run_once() runs the next execution. Returns false if
+ * all executions have been explored. */
 static bool advance(void)
 {
     while (x.height > 0) {
@@ -715,7 +725,7 @@ static void note_outcome(void)
     }
 }
 
-/* Runs the failing execution again, or the execution given by `replay`, and prints each step. */
+/* Runs the failing execution again, or the execution given by config.replay, and prints each operation. */
 static void show(void)
 {
     fli_weak_tracing = true;
@@ -734,6 +744,7 @@ static void begin_anew(void)
     memset(x.outcomes, 0, sizeof x.outcomes);
 }
 
+/* Calls `progress` if it is due. The caller has counted the last execution. */
 static void tell_progress(void)
 {
     uint64_t done = x.result.executions + x.result.cut;
@@ -748,9 +759,9 @@ static void search(void)
             begin_anew();
             continue;
         }
-        tell_progress();
         if (x.verdict == RUN_CUT) x.result.cut++;
         else x.result.executions++;
+        tell_progress();
         if (x.verdict == RUN_ENDED) note_outcome();
         if (x.verdict == RUN_VIOLATION) {
             x.result.why = x.why;
@@ -775,8 +786,8 @@ static bool note_path(void)
     }
 }
 
-/* Runs one walk, drawn from `from`. If the walk shows a new writer of a location, a trylock or a barrier (x.learnt),
- * some operations were wrongly treated as independent, so the walk is repeated. */
+/* Runs one walk with random numbers from `from`. If the walk shows a new writer of a location, a trylock or a barrier
+ * (x.learnt), some operations were wrongly treated as independent, so the walk is repeated. */
 static void walk_once(fli_prng from)
 {
     do {

@@ -29,7 +29,8 @@
 
 #define NODE 1
 
-/* Reports the first process that waits for a completion, when no event is left that could complete it. */
+/* Called when no event is left that could complete a yield. If a process still waits for a completion, reports the
+ * first such process. */
 static void look_for_blocked(fli_simulation *sim)
 {
     fli_runtime *rt = &sim->sched->rt;
@@ -101,7 +102,8 @@ static void run(fli_simulation *sim, filch_sim_fn scenario, void *user)
     stop(sim);
 }
 
-/* Draws the scheduling parameters of this seed. Options that the user has set stay. */
+/* Draws the scheduling parameters of this run from its seed. Scheduler options that the user has set keep their
+ * values. */
 static void draw_style(fli_simulation *sim, filch_options *sched)
 {
     static const uint32_t shares[] = { 0, 0, 10, 45 }, rates[] = { 0, 20, 100, 400 }, paces[] = { 400, 4000, 40000 },
@@ -144,6 +146,7 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
                                       .answered = fli_simulation_answered,
                                       .step = fli_simulation_step,
                                       .handle = fli_simulation_handle,
+                                      .timer_due = fli_simulation_timer_due,
                                       .spawned = fli_simulation_spawned,
                                       .ended = fli_simulation_ended,
                                       .refused = fli_simulation_refused };
@@ -159,7 +162,7 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
         *sim->faulty = (fli_faulty_mem){ .mem = *mem, .sim = sim };
         fli_atomic_init(&sim->faulty->blocks, 1);
     }
-    void *before = fli_current_get(); /* worker of this thread, if it belongs to another scheduler; NULL: none */
+    void *before = fli_current_get(); /* this thread's worker, if it is one of another scheduler; NULL: none */
     err = make_sched(sim);
     if (err != FILCH_OK) goto no_sched;
     run(sim, scenario, user);
@@ -192,7 +195,8 @@ static void fill(uint64_t *field, uint64_t value)
     if (*field == 0) *field = value;
 }
 
-/* Reads the caller's struct into *opt, with defaults; opt->sched points to *sched, which has its defaults too. */
+/* Copies the caller's options to *opt and its scheduler options to *sched, with defaults for fields that are not set.
+ * Makes opt->sched point to *sched. */
 static filch_err read_options(const filch_sim_options *given, filch_sim_options *opt, filch_options *sched)
 {
     filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_SIM_OPTIONS_INIT);
@@ -216,6 +220,7 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
         { opt->handler_error, "options.handler_error is over 1000" },
         { opt->stall, "options.stall is over 1000" },
         { opt->clock_jump, "options.clock_jump is over 1000" },
+        { opt->late_timer, "options.late_timer is over 1000" },
     };
     for (size_t i = 0; i < sizeof rates / sizeof rates[0]; i++) {
         if (rates[i].rate > 1000) return filch_invalid(rates[i].text);
@@ -223,7 +228,8 @@ static filch_err read_options(const filch_sim_options *given, filch_sim_options 
     if (opt->workers > FLI_SIMULATED_WORKERS_MAX) return filch_invalid("options.workers is over 64");
     if (opt->chart_events > 1000000) return filch_invalid("options.chart_events is over a million");
     if (opt->blocked_ok > 1) return filch_invalid("options.blocked_ok is neither 0 nor 1");
-    return opt->whole_steps <= 1 ? FILCH_OK : filch_invalid("options.whole_steps is neither 0 nor 1");
+    if (opt->whole_steps > 1) return filch_invalid("options.whole_steps is neither 0 nor 1");
+    return opt->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }
 
 filch_err fli_sim_sweep(const fli_upper_ops *upper, const filch_sim_options *options, uint64_t first, uint64_t count,
@@ -234,7 +240,7 @@ filch_err fli_sim_sweep(const fli_upper_ops *upper, const filch_sim_options *opt
     if (scenario == NULL) return filch_invalid("scenario is NULL");
     if (report == NULL) return filch_invalid("report is NULL");
     if (report->size < sizeof *report) return filch_invalid("report.size is not set: begin with FILCH_SIM_REPORT_INIT");
-    if (count == 0) return filch_invalid("count is 0");
+    if (count == 0) return filch_invalid("count is 0: run at least one seed");
     filch_err err = read_options(options, &opt, &sched);
     if (err != FILCH_OK) return err;
     fli_mem          mem;

@@ -2,7 +2,7 @@
  *
  *   simulate.c  a run from its scenario to its stop, and filch_sim_*
  *   turn.c      turns: which worker, which process, and where a step is interrupted
- *   world.c     events from outside: late completions, faults, failed allocations
+ *   faults.c    events from outside: late completions, faults, failed allocations
  *   notes.c     the record of the run: chart, hash, verdict
  *
  * INVARIANT  no choice depends on an address, on the real clock or on the order of a table keyed by pointers.
@@ -18,8 +18,8 @@
 
 #define FLI_SIMULATED_WORKERS_MAX 64
 
-/* An allocator that fails at random. Blocks that the program keeps may outlive the run, so the last free also frees
- * this struct. */
+/* An allocator that fails at random. The program may keep blocks after the end of the run, so this struct is freed
+ * together with the last block. */
 typedef struct fli_faulty_mem {
     fli_mem                mem; /* the allocator that serves the requests */
     struct fli_simulation *sim; /* not atomic: used by the simulation's thread alone. NULL: the run has ended */
@@ -27,14 +27,15 @@ typedef struct fli_faulty_mem {
     FLI_ATOMIC(uint64_t) blocks;
 } fli_faulty_mem;
 
-/* An event from outside that is due later. */
+/* An event from outside the processes that will happen at due_ns. */
 typedef struct fli_pending {
     enum { FLI_PENDING_LATER, FLI_PENDING_ANSWER, FLI_PENDING_AGAIN } kind;
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* for kind LATER */
     void              *arg;
-    fli_event_node    *node;     /* for kind ANSWER: the node of the delayed completion, claimed and filled */
-    filch_receiver     receiver; /* for kind AGAIN: the receiver of a yield that is completed a second time */
+    fli_event_node    *node; /* for kind ANSWER: the node of the delayed completion, claimed and filled */
+    /* for kind AGAIN: the receiver of a yield for which a second completion will be tried */
+    filch_receiver receiver;
 } fli_pending;
 
 /* The process in a slot: its generation, and its number in the chart. */
@@ -42,13 +43,13 @@ typedef struct fli_occupant {
     uint32_t gen, number;
 } fli_occupant;
 
-/* Faults and interruptions happen in RUN alone. In OVER, nothing is added to chart and report. */
+/* Stages of a run. Faults and interruptions happen only in RUN. In OVER, nothing is added to chart and report. */
 typedef enum fli_stage { FLI_STAGE_SETUP, FLI_STAGE_RUN, FLI_STAGE_CHECK, FLI_STAGE_STOP, FLI_STAGE_OVER } fli_stage;
 
 typedef struct fli_simulation {
     fli_simulator        simulator; /* first member: rt.sim points here */
     filch_sched         *sched;
-    const fli_upper_ops *upper; /* passed to the schedulers of the runs */
+    const fli_upper_ops *upper; /* operations of upper modules, passed to fli_sched_make() */
     filch_sim_options    opt;
     fli_mem              mem;
     fli_faulty_mem      *faulty; /* NULL if option no_memory is not set */
@@ -56,26 +57,29 @@ typedef struct fli_simulation {
     fli_chart            chart;
     fli_stage            stage;
     filch_sim_report     report;
-    /* Name of a refused call; NULL: none. `refused`: the first call by the simulation's thread;
-     * `refused_elsewhere`: the last call by another thread.
-     * writes: any thread.  reads: the simulation. Relaxed: constant texts. */
+    /* Name of a function that the simulation refused; NULL: none. `refused`: the first such call by the simulation's
+     * thread; `refused_elsewhere`: the last such call by another thread.  writes: any thread.  reads: the simulation.
+     * Relaxed: the names are constant texts. */
     FLI_ATOMIC(const char *) refused;
     FLI_ATOMIC(const char *) refused_elsewhere;
     /* `oldest`: percent of turns in which the worker takes the oldest process of its deque. `far`: percent of turns in
      * which the worker takes a process from the global queue or from another worker. In all other turns the worker uses
      * the order of the scheduler. */
-    uint32_t      oldest, far;
-    uint32_t      interrupt; /* how many of 1000 points (fli_simulator.point) interrupt the step */
-    uint32_t      pace_ns;   /* upper limit of the virtual time of a turn */
-    uint32_t      depth;     /* number of interrupted steps on the stack */
-    uint64_t      turns;
-    bool          busy[FLI_SIMULATED_WORKERS_MAX];          /* the worker is inside a step */
-    uint64_t      stalled_until[FLI_SIMULATED_WORKERS_MAX]; /* number of the turn until which the worker is stalled */
+    uint32_t oldest, far;
+    uint32_t interrupt; /* of 1000 scheduling points (fli_simulator.point), how many interrupt the step */
+    uint32_t pace_ns;   /* upper limit of the virtual time of a turn */
+    uint32_t depth;     /* number of interrupted steps on the stack */
+    uint64_t turns;
+    bool     busy[FLI_SIMULATED_WORKERS_MAX];          /* the worker is inside a step */
+    uint64_t stalled_until[FLI_SIMULATED_WORKERS_MAX]; /* number of the turn until which the worker is stalled */
+    /* The timer that is held back, and until when; 0: none. At most one timer is held back at a time: two timers could
+     * hold each other back for ever. */
+    uint64_t      held_timer, held_until_ns;
     fli_pending  *pending;
     uint32_t      pending_count, pending_room;
-    fli_occupant *occupants; /* processes of the chart, by slot */
+    fli_occupant *occupants; /* for each process slot: the process that the chart shows */
     uint32_t      occupant_room;
-    uint32_t      numbers; /* the last number given to a process */
+    uint32_t      numbers; /* the number that was given to the newest process of the chart */
 } fli_simulation;
 
 static inline fli_simulation *fli_simulation_of(const fli_runtime *rt)
@@ -123,7 +127,7 @@ void      fli_simulation_spawned(fli_runtime *rt, const fli_local *worker, uint6
 void      fli_simulation_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
 filch_err fli_simulation_step(fli_local *worker, fli_proc *p, uint32_t count);
 
-/* ---- world.c ---- */
+/* ---- faults.c ---- */
 
 /* Adds an event from outside. Returns false if there is no memory. */
 FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
@@ -131,12 +135,18 @@ FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
 uint32_t fli_simulation_due(const fli_simulation *sim);
 /* Returns the time of the earliest pending event; FLI_NEVER if there is none. */
 uint64_t fli_simulation_next_ns(const fli_simulation *sim);
-/* Executes the nth of the events that are due, counted from 0 in the order in which they were added. */
+/* Executes one of the pending events that are due: the one with index `nth`, counted from 0 in the order in which they
+ * were added. */
 void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
 /* The runtime calls this function through fli_simulator.answered. */
 bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
+/* The runtime calls this function through fli_simulator.timer_due. */
+uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns);
+/* Draws a time of at most `max_ns`. The limits max_ns, max_ns / 2, max_ns / 4 and so on, as many as `magnitudes`, are
+ * equally likely. */
+uint64_t fli_draw_magnitude(fli_simulation *sim, uint64_t max_ns, uint32_t magnitudes);
 /* The runtime calls this function through fli_simulator.handle. */
 filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, const filch_command *command,
                                 filch_receiver receiver);
@@ -146,7 +156,8 @@ void  fli_faulty_let_go(fli_faulty_mem *faulty);
 
 /* ---- turn.c ---- */
 
-/* Returns true if the run has no violation. Sets the verdict for refused calls and for a run of `steps_max` steps. */
+/* First sets the verdict, if a call was refused or the run has done `steps_max` steps. Returns true if the run has no
+ * violation. */
 bool fli_simulation_goes_on(fli_simulation *sim);
 /* Does one turn. Returns false if nothing can be done at this virtual time. */
 bool fli_simulation_turn(fli_simulation *sim);

@@ -63,8 +63,8 @@ static fli_worker *draw_worker(fli_simulation *sim)
     return sim->sched->workers[awake_count > 0 ? awake[drawn] : idle[drawn]];
 }
 
-/* Finds a process for `w` as the scheduler does, in an order that the seed may change. Returns NULL if none is
- * ready. */
+/* Finds a ready process for `w`: in the order of the scheduler, or in another order if the seed says so. Returns NULL
+ * if no process is ready. */
 static fli_proc *find(fli_simulation *sim, fli_worker *w)
 {
     bool      retry = false;
@@ -94,7 +94,8 @@ static void inject_faults(fli_simulation *sim)
     }
 }
 
-/* Runs a job drawn from those that threads of the work pool could have taken: the first `thread_max` in its queue. */
+/* Draws and runs one of the jobs that the threads of the work pool could have taken by now: the first `thread_max` jobs
+ * in the queue. */
 static void run_job(fli_simulation *sim)
 {
     fli_workpool *pool = &sim->sched->workpool;
@@ -104,7 +105,7 @@ static void run_job(fli_simulation *sim)
     (void)fli_workpool_run(pool, nth);
 }
 
-/* Executes one of the `due` events from outside. */
+/* Draws and executes one of the `due` events from outside that are due. */
 static void outside_happens(fli_simulation *sim, uint32_t due)
 {
     uint32_t nth = fli_draw_below(sim, due);
@@ -159,15 +160,14 @@ bool fli_simulation_point(fli_runtime *rt, fli_local *worker, const char *call)
     return true;
 }
 
-/* Returns the time at which a wait until `next_ns` ends. The machine may sleep longer, by up to jump_ns. All magnitudes
- * of the delay are equally likely, so that timers far apart are sometimes due together. */
+/* Returns the time at which a wait until `next_ns` ends. At random the machine sleeps longer, by up to jump_ns. All
+ * magnitudes of the delay are equally likely, so that timers with distant due times are sometimes due together. */
 static uint64_t oversleep(fli_simulation *sim, uint64_t next_ns)
 {
     if (sim->stage != FLI_STAGE_RUN || !fli_draw_chance(sim, sim->opt.stall * 4)) return next_ns;
-    uint64_t longest = sim->opt.jump_ns >> fli_draw_below(sim, 24);
     sim->report.stalls++;
     fli_simulation_fault(sim, "the machine sleeps");
-    return fli_clock_after(next_ns, longest > 0 ? fli_draw_span(sim, longest) : 0);
+    return fli_clock_after(next_ns, fli_draw_magnitude(sim, sim->opt.jump_ns, 24));
 }
 
 bool fli_simulation_play(fli_simulation *sim, uint64_t until_ns)

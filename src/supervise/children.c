@@ -68,6 +68,7 @@ static void set_listed(fli_children *children, fli_child_list list, fli_child *c
 void fli_children_update(fli_children *children, fli_child *c)
 {
     set_listed(children, FLI_CHILDREN_TO_START, c, c->wanted && c->state == FLI_CHILD_DOWN && !c->held);
+    set_listed(children, FLI_CHILDREN_UNTIMED, c, c->wanted && c->held && c->untimed);
     set_listed(children, FLI_CHILDREN_UNREADY, c, c->state == FLI_CHILD_UP && !c->ready);
     set_listed(children, FLI_CHILDREN_MUST_STOP, c, c->must_stop);
     set_listed(children, FLI_CHILDREN_LEAVING, c, c->leaves);
@@ -107,8 +108,8 @@ static void free_heads(fli_children *children)
     (void)children->memory.alloc(children->memory.user, children->heads[0], FLI_CHILDREN_INDEXES * size, 0);
 }
 
-/* Doubles the hash tables, so that there is about one chain per child. If there is no memory, the chains get longer and
- * everything else works as before. */
+/* Doubles the hash tables, so that there is about one chain per child. If there is no memory for that, the tables keep
+ * their size and the chains get longer. */
 static void grow(fli_children *children)
 {
     size_t      room = children->room * 2;

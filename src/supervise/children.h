@@ -21,6 +21,7 @@ typedef enum fli_child_state { FLI_CHILD_DOWN, FLI_CHILD_UP, FLI_CHILD_STOPPING 
 typedef enum fli_child_list {
     FLI_CHILDREN_ALL,
     FLI_CHILDREN_TO_START,  /* the child is wanted, down, and not delayed by a back-off */
+    FLI_CHILDREN_UNTIMED,   /* the child is delayed by a back-off for which there is no sleep, for lack of memory */
     FLI_CHILDREN_UNREADY,   /* the child is a supervisor that is up, but some of its own children are not up yet */
     FLI_CHILDREN_MUST_STOP, /* the child must be stopped or is being stopped */
     FLI_CHILDREN_LEAVING,   /* the child will be removed as soon as it is down */
@@ -34,13 +35,14 @@ typedef enum fli_child_index {
     FLI_CHILDREN_INDEXES
 } fli_child_index;
 
-/* A request that waits until a child has left: either the process `pid` gets an answer then, or the child in `start` is
- * started then. */
+/* A request that waits until a child has left its supervisor. Without `start` it is a stop request: the process `pid`
+ * is answered then. With `start` it is a start request: the new child is started then. */
 typedef struct fli_waiter {
     struct fli_waiter *next;
     filch_pid          pid;
     filch_data         reply; /* the prepared answer if the request has a tag (answer.h); kept by filch_keep */
-    filch_data         start; /* the request to start the next child with this id; kept by filch_keep */
+    filch_data         start; /* the request to start a new child with the same id; of kind NONE for a stop request;
+                                 kept by filch_keep */
 } fli_waiter;
 
 /* Frees `waiter` and its two payloads. */
@@ -51,20 +53,22 @@ typedef struct fli_child {
     filch_data  request; /* the start request, if the child was added at run time; kept by filch_keep */
     filch_pid   pid;     /* pid of the child's newest process */
     uint64_t    started_ns;
-    uint32_t    id;             /* number of the child: ascending, never reused */
-    uint32_t    restart_streak; /* number of restarts since the child was last stable */
+    uint64_t    due_ns;         /* if held: the time at which the back-off ends */
+    uint32_t    id;             /* number of the child: the number of a later child is higher; never reused */
+    uint32_t    restart_streak; /* number of restarts since the child last ran for stable_ns */
     uint8_t     state;          /* a fli_child_state */
     bool        must_stop;      /* the child must be stopped or is being stopped */
     /* wanted: the child should be up, so it is started if it is down. held: the start is delayed by a back-off. leaves:
      * the child is removed as soon as it is down */
     bool        wanted, held, leaves;
+    bool        untimed; /* if held: no sleep is outstanding that would end the back-off */
     bool        late;    /* the child was added at run time: it is not in filch_supervisor.children */
     bool        begun;   /* the child has been started at least once */
     bool        ready;   /* for a child that is a supervisor: all its own children are up */
-    fli_waiter *waiters; /* requests that wait until this child has left */
+    fli_waiter *waiters; /* requests that wait until this child has left its supervisor */
 
     /* The fields below are used by children.c only. */
-    uint8_t           on;      /* lists that contain the child: one bit per fli_child_list */
+    uint8_t           on;      /* the lists that contain the child, as bits: bit i for the fli_child_list i */
     bool              missing; /* the child is counted in fli_children.missing */
     struct fli_child *next[FLI_CHILDREN_LISTS], *prev[FLI_CHILDREN_LISTS];
     struct fli_child *chain[FLI_CHILDREN_INDEXES];
@@ -77,10 +81,10 @@ typedef struct fli_children {
     filch_memory memory;
     fli_child   *first[FLI_CHILDREN_LISTS], *last[FLI_CHILDREN_LISTS];
     size_t       count;
-    size_t       missing;  /* number of children that are wanted and not yet up and ready */
+    size_t       missing;  /* number of children that are wanted and are not both up and ready */
     fli_child   *stopping; /* the child that is being stopped; NULL: none */
     uint32_t     ids;
-    /* hash tables, one per index, with `room` chains each; few[] is used while there are few children */
+    /* Hash tables, one per index, with `room` chains each. few[] is their memory while there are few children. */
     fli_child **heads[FLI_CHILDREN_INDEXES];
     size_t      room;
     fli_child  *few[FLI_CHILDREN_INDEXES][FLI_CHILDREN_FEW];
@@ -95,12 +99,14 @@ void fli_children_fini(fli_children *children);
 filch_err fli_children_add(fli_children *children, const filch_child *spec, fli_child **out);
 void      fli_children_drop(fli_children *children, fli_child *c);
 
-/* Updates the lists and counters. Must be called after each change of a child's fields. */
+/* Updates the lists and counters of `children`. Must be called after each change of a field of `c`. */
 void fli_children_update(fli_children *children, fli_child *c);
-/* Records that the child runs as `pid`. Its previous pid is no longer found. */
+/* Records that the child runs as the process `pid`. From now on fli_children_with() finds it by this pid, and no longer
+ * by its previous pid. */
 void fli_children_started(fli_children *children, fli_child *c, filch_pid pid);
 
-/* Return the child with the given name (id), number or newest pid. NULL if there is no such child. */
+/* Each of these functions returns a child, or NULL if there is no such child: the child with this name (its id in
+ * filch_child), with this number, or whose newest process is `pid`. */
 fli_child *fli_children_named(const fli_children *children, const char *name);
 fli_child *fli_children_numbered(const fli_children *children, uint32_t id);
 fli_child *fli_children_with(const fli_children *children, filch_pid pid);

@@ -37,13 +37,15 @@ static bool belongs(const fli_child *c, int list)
     switch (list) {
     case FLI_CHILDREN_ALL: return true;
     case FLI_CHILDREN_TO_START: return c->wanted && c->state == FLI_CHILD_DOWN && !c->held;
+    case FLI_CHILDREN_UNTIMED: return c->wanted && c->held && c->untimed;
     case FLI_CHILDREN_UNREADY: return c->state == FLI_CHILD_UP && !c->ready;
     case FLI_CHILDREN_MUST_STOP: return c->must_stop;
     default: return c->leaves;
     }
 }
 
-/* Checks that each list contains exactly the children that belong there, in order, in both directions. */
+/* Checks that each list contains exactly the children that belong there, in start order, and that the links are right
+ * in both directions. */
 static void check_lists(const fli_children *children)
 {
     size_t missing = 0;
@@ -107,6 +109,7 @@ TEST(lists_and_indexes_agree_with_a_search_of_all_children)
             c->ready = bits >> 4 & 1;
             c->leaves = bits >> 5 & 1;
             c->must_stop = bits >> 6 & 1;
+            c->untimed = bits >> 8 & 1;
             if (bits >> 7 & 1) fli_children_started(&children, c, (filch_pid){ 1, ++serial });
             fli_children_update(&children, c);
             if (c->state == FLI_CHILD_STOPPING) assert_ptr_equal(children.stopping, c);
@@ -132,7 +135,7 @@ TEST(if_the_tables_cannot_grow_every_child_is_still_found)
     filch_child first = { .id = "first" };
     same(fli_children_add(&children, &first, NULL), FILCH_ENOMEM);
     same(children.count, 0);
-    most = sizeof(fli_child); /* enough memory for a child, but not for larger hash tables */
+    most = sizeof(fli_child); /* so that a child can be allocated, but not larger hash tables */
     for (int i = 0; i < 64; i++) {
         filch_child spec = { .id = names[i] };
         snprintf(names[i], sizeof names[i], "c%d", i);

@@ -6,12 +6,14 @@
  * it stops the children that must stop, one at a time, from the last to the first; when none is left to stop it starts
  * the children that are wanted and down, from the first to the last. A restart of one child leaves the child wanted;
  * a restart of all also marks the others to be stopped; the end of the supervisor marks all children to be stopped and
- * none wanted. No other sequence of actions exists.
+ * none wanted. The only action outside reconcile is the first start of a child by a filch_child_start request, which
+ * comes at once, whatever the other children do (do_start); only a child with the same id must have left before.
  *
- * A child that is itself a supervisor reports when its own children are up; the next sibling is started after that.
+ * A child that is itself a supervisor reports when its own children are up; reconcile starts the next sibling after
+ * that.
  *
  * INVARIANT  at most one child is being stopped.
- * INVARIANT  no child is started while a child must stop.
+ * INVARIANT  reconcile starts no child while a child must stop.
  *
  * The supervisor links to and monitors each child: the monitor reports every exit; the link ends the children when the
  * supervisor is terminated. The supervisor traps links, so it gets an event when its own parent ends, and then stops
@@ -41,8 +43,8 @@
  * can run between these steps. */
 #define STARTS_MAX 16
 
-/* The tag of a back-off sleep. Bits: high 32 = the child's number (0: all children), low 32 = the number of the
- * sleep. */
+/* The tag of a back-off sleep. The high 32 bits are the number of the child (0: the sleep is for all children), the low
+ * 32 bits are the number of the sleep. */
 #define TAG_OF(id, number) ((uint64_t)(id) << 32 | (number))
 
 typedef struct supervisor {
@@ -53,15 +55,19 @@ typedef struct supervisor {
     uint32_t                sleeps;   /* number of back-off sleeps started */
     uint64_t               *restarts; /* times of the last restarts: a ring buffer of `intensity` entries */
     uint32_t                restart_first, restart_count, intensity;
-    /* strategies one-for-all and rest-for-one: no child is started until the back-off is over */
-    bool held;
-    bool ending;
-    /* gets one message when all children are up; serial 0: the message was sent, or there is no parent */
+    /* With the strategies one-for-all and rest-for-one: a back-off is under way, and no child is started until it is
+     * over. */
+    bool     held;
+    bool     untimed; /* if held: no sleep is outstanding that would end the back-off */
+    uint64_t due_ns;  /* if held: the time at which the back-off ends */
+    bool     ending;
+    /* The parent supervisor. It gets one message when all children are up. Serial 0: that message has been sent, or
+     * there is no parent. */
     filch_pid parent;
-    /* processes in filch_child_await: they get a message when all children are up */
+    /* The processes that have called filch_child_await: they get a message when all children are up. */
     fli_waiter *waiters;
     filch_err   error;        /* exit reason of the supervisor */
-    char        why[WHY_MAX]; /* text of the exit reason; empty: the default text of `error` */
+    char        why[WHY_MAX]; /* text of the exit reason; if empty, the default text of `error` is used */
 } supervisor;
 
 /* Allocates zeroed memory. Returns NULL if there is no memory. */
@@ -80,19 +86,20 @@ static void give(filch_memory memory, void *at, size_t size)
 
 typedef enum control_kind { CONTROL_START, CONTROL_STOP, CONTROL_LIST, CONTROL_AWAIT } control_kind;
 
-/* A message with the address of this variable has two meanings. A child sends it when all children of that child are
- * up. The parent sends it to ask for that message. */
+/* A message with the address of this variable has two meanings. From a child to its supervisor it means: all children
+ * of that child are up. From a supervisor to a child it asks for that message. */
 static const char children_up;
 
 /* A request, sent as a shared payload. Its `user` pointer is the request itself. The receiver recognises a request by
  * its free function (filch_shared_user), so another process cannot forge a request from bytes. Args of kind text or
  * bytes follow the struct; a text has a NUL at its end. */
 typedef struct control {
-    /* allocator of the scheduler at creation: the request may outlive the scheduler it was sent to */
+    /* A copy of the scheduler's allocator, because the request may outlive the scheduler it was sent to. */
     filch_memory memory;
     size_t       size; /* size of the struct and the bytes that follow it */
     control_kind kind;
-    /* the request was not delivered: the child description still belongs to the caller, do not call `release` */
+    /* True if the request was not delivered: then the description of the child still belongs to the caller, so its
+     * `release` is not called. */
     bool       unsent;
     filch_data reply; /* the prepared answer; of kind NONE if the request has no tag */
     filch_kind args_kind;
@@ -138,7 +145,7 @@ static filch_err control_send(filch_sched *sched, filch_pid supervisor_pid, cont
     }
     o->unsent = false;
     err = filch_send(sched, supervisor_pid, data);
-    if (err != FILCH_OK) o->unsent = true; /* the send failed: this function holds the only reference */
+    if (err != FILCH_OK) o->unsent = true; /* the send failed, so filch_drop() below frees the request */
     filch_drop(&data);
     return err;
 }
@@ -232,9 +239,19 @@ filch_err filch_child_list(filch_sched *sched, filch_pid pid)
     return sched != NULL ? send_control(sched, pid, CONTROL_LIST, NULL, NULL) : filch_invalid("sched is NULL");
 }
 
+filch_err filch_child_list_tagged(filch_sched *sched, filch_pid pid, uint64_t tag)
+{
+    return sched != NULL ? send_control(sched, pid, CONTROL_LIST, NULL, &tag) : filch_invalid("sched is NULL");
+}
+
 filch_err filch_child_await(filch_sched *sched, filch_pid pid)
 {
     return sched != NULL ? send_control(sched, pid, CONTROL_AWAIT, NULL, NULL) : filch_invalid("sched is NULL");
+}
+
+filch_err filch_child_await_tagged(filch_sched *sched, filch_pid pid, uint64_t tag)
+{
+    return sched != NULL ? send_control(sched, pid, CONTROL_AWAIT, NULL, &tag) : filch_invalid("sched is NULL");
 }
 
 /* ---- children ---- */
@@ -248,7 +265,7 @@ static void drop_waiters(const supervisor *s, fli_waiter **waiters)
     }
 }
 
-/* Marks the child to be stopped if it is up. */
+/* Marks the child to be stopped, unless it is down. */
 static void must_stop(supervisor *s, fli_child *c)
 {
     c->must_stop = c->state != FLI_CHILD_DOWN;
@@ -282,7 +299,7 @@ static filch_err start(supervisor *s, fli_child *c)
     if (c->spec.supervisor != NULL) {
         if (type == NULL) type = &filch_supervisor_type;
         opt.args = filch_ptr((void *)(uintptr_t)c->spec.supervisor);
-        opt.messages = &report; /* asks the child to tell this supervisor when all children of the child are up */
+        opt.messages = &report; /* asks the child to send children_up when all its own children are up */
         opt.message_count = 1;
         opt.relations |= FILCH_SPAWN_TRAP;
     }
@@ -301,8 +318,8 @@ static filch_err start(supervisor *s, fli_child *c)
 
 /* ---- restarting ---- */
 
-/* Starts to end the supervisor: all children must stop and none is wanted. If called again, the first `error` is
- * kept. */
+/* Starts to end the supervisor with `error`: all children must stop and none is wanted. If it is called again, the
+ * `error` of the first call is kept. */
 static void end_with(supervisor *s, filch_err error)
 {
     if (s->ending) return;
@@ -314,8 +331,8 @@ static void end_with(supervisor *s, filch_err error)
     }
 }
 
-/* Counts a restart. Returns false, and counts nothing, if `intensity` restarts within the period have been counted
- * already. */
+/* Counts a restart, and returns true. If `intensity` restarts within the period have been counted already, counts
+ * nothing and returns false. */
 static bool count_restart(supervisor *s, uint64_t now_ns)
 {
     uint64_t period_ns = s->spec->period_ns != 0 ? s->spec->period_ns : PERIOD_NS;
@@ -346,7 +363,7 @@ static uint64_t backoff_of(const supervisor *s, const fli_child *c, filch_pid me
     uint64_t most = spec->backoff_max_ns != 0 ? spec->backoff_max_ns : BACKOFF_MAX_NS, wait = spec->backoff_ns;
     uint64_t percent = spec->backoff_percent != 0 ? spec->backoff_percent : FACTOR_PERCENT;
     for (uint32_t i = 1; i < c->restart_streak && wait < most; i++) {
-        bool far = wait / 100 >= most / percent; /* the product would exceed `most` and might overflow */
+        bool far = wait / 100 >= most / percent; /* wait * percent / 100 would exceed `most` and might overflow */
         wait = far ? most : wait / 100 * percent + wait % 100 * percent / 100;
     }
     if (wait > most) wait = most;
@@ -357,20 +374,61 @@ static uint64_t backoff_of(const supervisor *s, const fli_child *c, filch_pid me
     return drawn % spread < FILCH_FOREVER - wait ? wait + drawn % spread : FILCH_FOREVER;
 }
 
-/* Delays the restart caused by the failure of `c` by its back-off. */
+/* Yields a sleep for the back-off of the child with the number `id`, or of all children if `id` is 0. Returns false if
+ * there is no memory. */
+static bool sleep_for(supervisor *s, uint32_t id, uint64_t wait_ns, filch_out *out)
+{
+    return filch_yield_sleep(out, TAG_OF(id, ++s->sleeps), wait_ns) == FILCH_OK;
+}
+
+/* Called when `c` has failed: delays the restart of `c`, or of all children that restart with it, by the back-off of
+ * `c`. */
 static void hold(supervisor *s, fli_child *c, filch_err why, filch_out *out)
 {
     bool     alone = s->spec->strategy == FILCH_ONE_FOR_ONE;
     uint64_t wait = backoff_of(s, c, filch_ctx_self(filch_out_ctx(out)));
-    /* FILCH_EEXISTS: the registered name of the child still belongs to a process that is about to end, for example a
-     * child of a supervisor that ran before this one. */
+    /* FILCH_EEXISTS: the name that the child registers still belongs to a process that is about to end, for example to
+     * a child of a supervisor that ran before this one. */
     if (why == FILCH_EEXISTS && wait < NAME_NS) wait = NAME_NS;
-    uint32_t number = ++s->sleeps;
-    /* If there is no memory for a sleep, the child is restarted at once; `intensity` still limits the restarts. */
-    bool held = wait > 0 && filch_yield_sleep(out, TAG_OF(alone ? c->id : 0, number), wait) == FILCH_OK;
-    if (alone) c->held = held;
-    else s->held = held;
+    uint64_t now_ns = filch_now(s->sched), due_ns = wait < FILCH_FOREVER - now_ns ? now_ns + wait : FILCH_FOREVER;
+    bool     held = wait > 0, untimed = held && !sleep_for(s, alone ? c->id : 0, wait, out);
+    if (alone) {
+        c->held = held;
+        c->untimed = untimed;
+        c->due_ns = due_ns;
+    } else {
+        s->held = held;
+        s->untimed = untimed;
+        s->due_ns = due_ns;
+    }
     fli_children_update(&s->children, c);
+}
+
+/* Ends the back-offs without a sleep that are over, and yields a sleep for the others if there is memory now. Called in
+ * each step. */
+static void retry_sleeps(supervisor *s, filch_out *out)
+{
+    fli_child *next = s->children.first[FLI_CHILDREN_UNTIMED];
+    if (next == NULL && !(s->held && s->untimed)) return;
+    uint64_t now_ns = filch_now(s->sched);
+    if (s->held && s->untimed) {
+        s->held = s->due_ns > now_ns;
+        if (s->held) s->untimed = !sleep_for(s, 0, s->due_ns - now_ns, out);
+    }
+    bool lacking = false; /* a sleep has failed: the following ones would fail too */
+    for (fli_child *c; (c = next) != NULL;) {
+        next = c->next[FLI_CHILDREN_UNTIMED];
+        c->held = c->due_ns > now_ns;
+        if (c->held && !lacking) lacking = c->untimed = !sleep_for(s, c->id, c->due_ns - now_ns, out);
+        fli_children_update(&s->children, c);
+    }
+}
+
+/* Ends the step. If a back-off has no sleep, the supervisor is stepped again and again, and compares the clock. */
+static filch_err rest(const supervisor *s, filch_out *out)
+{
+    bool polls = s->children.first[FLI_CHILDREN_UNTIMED] != NULL || (s->held && s->untimed && !s->ending);
+    return polls ? filch_continue(out) : filch_idle(out);
 }
 
 /* Writes the exit text of the supervisor: the child that failed last, and the first line of its failure text. */
@@ -393,7 +451,7 @@ static void log_failure(const supervisor *s, filch_log_level level, const char *
     (void)filch_log(s->sched, level, why, text);
 }
 
-/* Called if the scheduler is stopping: the child stays down, and its siblings are not restarted because of it. */
+/* Called if the scheduler is stopping: the child `c` stays down, and its siblings are not restarted. */
 static void give_up(supervisor *s, fli_child *c)
 {
     c->wanted = false;
@@ -411,7 +469,7 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
     if (!count_restart(s, now_ns)) {
         if (c->begun && !s->ending) explain(s, c, why, words);
         if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", c, why);
-        /* if the child was never started, the exit reason is why the start failed */
+        /* a child that was never started: the supervisor ends with the error of that start */
         end_with(s, c->begun ? FILCH_ELIMIT : why);
         return;
     }
@@ -428,21 +486,28 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
 static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
 {
     if (to.serial == 0) return;
-    /* The error of filch_send is ignored if the receiver has ended or has a full mailbox. If the answer is too large,
-     * or there is no memory for it, the error code is sent instead. */
+    /* If the receiver has ended or has a full mailbox, the error of filch_send is ignored. If the answer is too large,
+     * or there is no memory for it, the error code is sent instead of the answer. */
     filch_err err = filch_send(s->sched, to, answer);
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
-/* Answers a request about a child. `reply` is of kind NONE if the request has no tag. */
-static void answer(const supervisor *s, filch_pid to, const filch_data *reply, filch_pid pid, filch_err error)
+/* Sends the answer to a tagged request. If it is not `ready`, because a second supervisor that got the same request is
+ * writing the answer just now, the receiver could read it half written: sends an error code instead. */
+static void send_answer(const supervisor *s, filch_pid to, const filch_data *answer, bool ready)
+{
+    reply_to(s, to, ready ? *answer : filch_int(FILCH_EBUSY));
+}
+
+/* Answers a request to the process `to`. `reply`: the prepared answer; of kind NONE if the request has no
+ * tag. */
+static void send_reply(const supervisor *s, filch_pid to, const filch_data *reply, filch_pid pid, filch_err error)
 {
     if (filch_kind_of(reply) == FILCH_KIND_NONE) {
         reply_to(s, to, error == FILCH_OK && pid.serial != 0 ? filch_of_pid(pid) : filch_int(error));
         return;
     }
-    fli_answer_fill(reply, pid, error);
-    reply_to(s, to, *reply);
+    send_answer(s, to, reply, fli_answer_fill(reply, pid, error, NULL, 0));
 }
 
 /* Starts to stop the last child that must stop, unless another child is being stopped. Returns false if no child must
@@ -453,8 +518,8 @@ static bool stop_one(supervisor *s)
     if (s->children.stopping != NULL) return true;
     if (c == NULL) return false;
     filch_err err = filch_cancel_with(s->sched, c->pid, FILCH_ECANCELLED, stop_ns_of(c));
-    /* If there is no memory for a cancel with a deadline, terminates the child. If the child is dead, its EXIT event
-     * will arrive. */
+    /* If the cancel with a deadline fails because there is no memory, the child is terminated instead. If it fails
+     * because the child has ended, the EXIT event of the child will arrive. */
     if (err != FILCH_OK) (void)!filch_terminate(s->sched, c->pid);
     c->state = FLI_CHILD_STOPPING;
     fli_children_update(&s->children, c);
@@ -466,9 +531,9 @@ static bool any_must_stop(const supervisor *s)
     return s->children.first[FLI_CHILDREN_MUST_STOP] != NULL;
 }
 
-/* Starts the children that are wanted and down, in order. Stops at the first child that is a supervisor whose own
- * children are not up yet. Returns false if it has started STARTS_MAX children and others are left for the next
- * step. */
+/* Starts the children that are wanted and down, in order. If it comes to a child that is a supervisor, and not all
+ * children of that child are up yet, starts no further child. Returns false if it has started STARTS_MAX children and
+ * others are left for the next step. */
 static bool start_all(supervisor *s, filch_out *out)
 {
     const fli_child *barrier = s->children.first[FLI_CHILDREN_UNREADY];
@@ -486,18 +551,20 @@ static bool start_all(supervisor *s, filch_out *out)
         else if (!c->begun && err != FILCH_EEXISTS) end_with(s, err);
         else fail(s, c, err, NULL, out);
         if (s->ending || any_must_stop(s)) return true; /* children must be stopped before others are started */
-        /* Without a back-off the loop tries the same child again, until count_restart() refuses. */
+        /* If the failed child has no back-off, the next iteration tries to start it again, until count_restart()
+         * refuses. */
     }
     return true;
 }
 
-/* When all children are up, reports this once to the parent and the waiters. Returns false if the message to the parent
- * could not be sent because of missing memory or a full mailbox. The parent waits for the message, so the caller must
- * try again. */
+/* If all children are up, reports this once to the parent and to the waiters. Returns false if the message to the
+ * parent could not be sent because of missing memory or a full mailbox. The parent waits for the message, so the caller
+ * must try again. */
 static bool report(supervisor *s)
 {
     if (s->children.missing > 0) return true;
-    for (const fli_waiter *a = s->waiters; a != NULL; a = a->next) reply_to(s, a->pid, filch_int(FILCH_OK));
+    for (const fli_waiter *a = s->waiters; a != NULL; a = a->next)
+        send_reply(s, a->pid, &a->reply, (filch_pid){ 0, 0 }, FILCH_OK);
     drop_waiters(s, &s->waiters);
     if (s->parent.serial == 0) return true;
     filch_err err = filch_send(s->sched, s->parent, filch_ptr((void *)(uintptr_t)&children_up));
@@ -522,11 +589,11 @@ static void do_start(supervisor *s, const filch_data *data, filch_pid from)
         c->late = true;
         err = start(s, c);
     }
-    answer(s, from, &o->reply, err == FILCH_OK ? c->pid : (filch_pid){ 0, 0 }, err);
+    send_reply(s, from, &o->reply, err == FILCH_OK ? c->pid : (filch_pid){ 0, 0 }, err);
     if (err != FILCH_OK && c != NULL) fli_children_drop(&s->children, c);
 }
 
-/* Stops the child, and removes it once it is down. */
+/* Marks the child to be stopped, and to be removed as soon as it is down. */
 static void remove_child(supervisor *s, fli_child *c)
 {
     c->wanted = c->held = false;
@@ -534,9 +601,10 @@ static void remove_child(supervisor *s, fli_child *c)
     must_stop(s, c);
 }
 
-/* Serves the requests that waited for a child to leave, in order of arrival: answers stop requests, and for a start
- * request starts a new child with the same id. A stop request after a start request concerns the new child: that stop
- * request and all later requests wait until the new child has left. Takes ownership of the list. */
+/* Serves the requests that have waited for a child to leave, in order of arrival: answers each stop request; for a
+ * start request, starts a new child with the id of the child that has left. A stop request after a start request
+ * concerns the new child: that stop request and all later requests wait until the new child has left. Takes ownership
+ * of the list. */
 static void answer_waiters(supervisor *s, fli_waiter *waiters)
 {
     fli_child *next = NULL;
@@ -551,7 +619,7 @@ static void answer_waiters(supervisor *s, fli_waiter *waiters)
             do_start(s, &a->start, a->pid);
             next = fli_children_named(&s->children, ((const control *)filch_raw(&a->start))->as.start.child.id);
         } else {
-            answer(s, a->pid, &a->reply, (filch_pid){ 0, 0 }, FILCH_OK);
+            send_reply(s, a->pid, &a->reply, (filch_pid){ 0, 0 }, FILCH_OK);
         }
         waiters = a->next;
         fli_waiter_free(s->memory, a);
@@ -576,14 +644,14 @@ static void drop_left(supervisor *s)
 static filch_err reconcile(supervisor *s, filch_out *out)
 {
     for (;;) {
-        if (stop_one(s)) return filch_idle(out);
-        /* At this point every child that had to stop is down. */
+        if (stop_one(s)) return rest(s, out);
+        /* No child must stop now: every child that had to stop is down. */
         drop_left(s);
         if (s->ending) return finish(s, out);
         if (!start_all(s, out)) return filch_continue(out);
         if (s->ending || any_must_stop(s)) continue;
         bool awaited = s->parent.serial != 0 || s->waiters != NULL;
-        return awaited && !report(s) ? filch_continue(out) : filch_idle(out);
+        return awaited && !report(s) ? filch_continue(out) : rest(s, out);
     }
 }
 
@@ -595,8 +663,8 @@ static void on_exit_event(supervisor *s, const filch_event *event, filch_out *ou
     if (c == NULL || c->state == FLI_CHILD_DOWN)
         return; /* the process is not a child: another part of the program made this supervisor monitor it */
     bool stopped = c->state == FLI_CHILD_STOPPING;
-    /* If only must_stop is set, the child ended by itself before the supervisor stopped it. It counts as stopped: its
-     * end is no further restart. */
+    /* If must_stop is set but the state is not STOPPING, the child ended by itself before the supervisor stopped it. It
+     * counts as stopped: its end is not counted as a failure. */
     bool asked = stopped || c->must_stop;
     bool well = event->error == FILCH_OK && !stopped;
     c->state = FLI_CHILD_DOWN;
@@ -610,16 +678,21 @@ static void on_exit_event(supervisor *s, const filch_event *event, filch_out *ou
     if (c->wanted && !asked) fail(s, c, event->error, &event->data, out);
 }
 
-static void on_sleep_over(supervisor *s, uint64_t tag)
+/* Handles the completion of a sleep. An error means that there was no memory for the sleep: the back-off goes on, and
+ * retry_sleeps() tries again. */
+static void on_sleep_over(supervisor *s, uint64_t tag, filch_err error)
 {
     uint32_t id = (uint32_t)(tag >> 32);
     if (id == 0) {
-        if ((uint32_t)tag == s->sleeps) s->held = false;
+        if ((uint32_t)tag != s->sleeps) return;
+        s->untimed = error != FILCH_OK;
+        s->held = s->held && s->untimed;
         return;
     }
     fli_child *c = fli_children_numbered(&s->children, id);
     if (c == NULL) return;
-    c->held = false;
+    c->untimed = error != FILCH_OK;
+    c->held = c->held && c->untimed;
     fli_children_update(&s->children, c);
 }
 
@@ -628,7 +701,7 @@ static fli_waiter *add_waiter(const supervisor *s, fli_waiter **waiters, filch_p
 {
     fli_waiter *a = get(s->memory, sizeof *a);
     if (a == NULL) {
-        answer(s, from, reply, (filch_pid){ 0, 0 }, FILCH_ENOMEM);
+        send_reply(s, from, reply, (filch_pid){ 0, 0 }, FILCH_ENOMEM);
         return NULL;
     }
     a->pid = from;
@@ -637,7 +710,8 @@ static fli_waiter *add_waiter(const supervisor *s, fli_waiter **waiters, filch_p
     return *waiters = a;
 }
 
-/* Starts a child now. If its id belongs to a child that is leaving, starts it after that child has left. */
+/* Handles a start request: starts the child now. If the id of the child belongs to a child that is leaving, the request
+ * waits until that child has left. */
 static void on_start(supervisor *s, const filch_event *event)
 {
     const control *o = filch_raw(&event->data);
@@ -654,27 +728,39 @@ static void do_stop(supervisor *s, const control *o, filch_pid from)
 {
     fli_child *c = fli_children_named(&s->children, o->as.stop);
     if (c == NULL) {
-        answer(s, from, &o->reply, (filch_pid){ 0, 0 }, FILCH_EDEAD);
+        send_reply(s, from, &o->reply, (filch_pid){ 0, 0 }, FILCH_EDEAD);
         return;
     }
     if (from.serial != 0 && add_waiter(s, &c->waiters, from, &o->reply) == NULL) return;
     remove_child(s, c);
 }
 
-static void do_list(supervisor *s, filch_pid from)
+/* Fills `info`, an array of zeroed elements, one for each child. */
+static void describe_children(const supervisor *s, filch_child_info *info)
 {
-    size_t            size = s->children.count * sizeof(filch_child_info);
-    filch_child_info *list = size > 0 ? get(s->memory, size) : NULL;
-    if (list == NULL && size > 0) {
-        reply_to(s, from, filch_int(FILCH_ENOMEM));
-        return;
-    }
-    filch_child_info *info = list;
     for (const fli_child *c = s->children.first[FLI_CHILDREN_ALL]; c != NULL; c = c->next[FLI_CHILDREN_ALL], info++) {
         strcpy(info->id, c->spec.id);
         info->running = c->state != FLI_CHILD_DOWN;
         if (info->running) info->pid = c->pid;
         info->restarts = c->restart_streak;
+    }
+}
+
+/* The list is part of the answer if the request has a tag. Otherwise the list is the answer. */
+static void do_list(supervisor *s, const control *o, filch_pid from)
+{
+    bool              tagged = filch_kind_of(&o->reply) != FILCH_KIND_NONE;
+    size_t            count = s->children.count, size = count * sizeof(filch_child_info);
+    filch_child_info *list = NULL;
+    if (count > 0) list = tagged ? fli_answer_list(&o->reply, count) : get(s->memory, size);
+    if (list == NULL && count > 0) {
+        send_reply(s, from, &o->reply, (filch_pid){ 0, 0 }, FILCH_ENOMEM);
+        return;
+    }
+    describe_children(s, list);
+    if (tagged) {
+        send_answer(s, from, &o->reply, fli_answer_fill(&o->reply, (filch_pid){ 0, 0 }, FILCH_OK, list, count));
+        return;
     }
     reply_to(s, from, filch_bytes(list, size));
     give(s->memory, list, size);
@@ -692,8 +778,8 @@ static void on_up(supervisor *s, filch_pid from)
     fli_children_update(&s->children, c);
 }
 
-/* Called after the full mailbox has dropped messages. The message `children_up` of a child may have been among them, so
- * each child whose message is missing is asked for it again. */
+/* Called after the full mailbox has dropped messages. The message `children_up` of a child may have been among them. So
+ * the supervisor sends each child that is not ready a new request for this message. */
 static void ask_up_again(const supervisor *s)
 {
     for (const fli_child *c = s->children.first[FLI_CHILDREN_UNREADY]; c != NULL; c = c->next[FLI_CHILDREN_UNREADY]) {
@@ -708,7 +794,7 @@ static void on_message(supervisor *s, const filch_event *event)
         return;
     }
     const control *o = filch_shared_user(&event->data, control_free);
-    if (o == NULL) return; /* the message is not a request: ignored */
+    if (o == NULL) return; /* the message is no request, and is ignored */
     switch (o->kind) {
     case CONTROL_START: on_start(s, event); break;
     case CONTROL_STOP: do_stop(s, o, event->from); break;
@@ -716,7 +802,7 @@ static void on_message(supervisor *s, const filch_event *event)
     case CONTROL_AWAIT:
         if (event->from.serial != 0) (void)add_waiter(s, &s->waiters, event->from, &o->reply);
         break;
-    default: do_list(s, event->from); break;
+    default: do_list(s, o, event->from); break;
     }
 }
 
@@ -728,17 +814,18 @@ static filch_err supervisor_step(void *self, const filch_event *events, size_t c
         switch (events[i].type) {
         case FILCH_EVENT_CANCEL: end_with(s, FILCH_OK); break;
         case FILCH_EVENT_EXIT: on_exit_event(s, &events[i], out); break;
-        case FILCH_EVENT_YIELD: on_sleep_over(s, events[i].tag); break;
+        case FILCH_EVENT_YIELD: on_sleep_over(s, events[i].tag, events[i].error); break;
         case FILCH_EVENT_MESSAGE: on_message(s, &events[i]); break;
         case FILCH_EVENT_DROPPED: ask_up_again(s); break;
         case FILCH_EVENT_LINK_DOWN:
-            /* A child's LINK_DOWN comes before its EXIT, so a child is still found here. Any other sender is the
-             * parent, whose end also ends this supervisor. */
+            /* A child's LINK_DOWN comes before its EXIT event, so a child is still found here. If the sender is no
+             * child, it is the parent; the end of the parent also ends this supervisor. */
             if (fli_children_with(&s->children, events[i].from) == NULL) end_with(s, FILCH_ELINK);
             break;
         default: break;
         }
     }
+    retry_sleeps(s, out);
     return reconcile(s, out);
 }
 

@@ -120,23 +120,23 @@ fli_ring *fli_deque_grow(fli_deque *deque)
     return ring;
 }
 
-/* The values that a thief has read. The thief claims items by a CAS that expects the same word. */
-typedef struct sight {
+/* The values that a thief has read from a deque. The thief claims items by a CAS that expects the same `word`. */
+typedef struct deque_view {
     uint64_t  word;
     fli_ring *ring;
     uint32_t  count;
-} sight;
+} deque_view;
 
 /* Does the three loads of a steal, in the order that points 2 and 5 of the file comment need. Returns FLI_STEAL_GOT
  * if there is an item to claim. */
-static fli_steal look(fli_deque *from, sight *seen)
+static fli_steal look(fli_deque *from, deque_view *seen)
 {
     seen->word = fli_load_acq(&from->word);        /* PAIR deque.word, acquire half */
     uint32_t bottom = fli_load_acq(&from->bottom); /* PAIR deque.bottom, acquire half */
     seen->ring = fli_load_acq(&from->ring);        /* PAIR deque.ring, acquire half */
     seen->count = bottom - fli_deque_top(seen->word);
-    /* -1: a pop has lost its item to a thief and has not restored bottom yet. A lower value is a push_under in
-     * progress: it is handled below as a retry. */
+    /* UINT32_MAX is -1: the owner's pop has lost its item to a thief and has not restored bottom yet, so the deque is
+     * empty. A lower value comes from a push_under in progress: the next line returns RETRY for it. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
     /* The count exceeds the ring: this thread was stopped between the loads while other threads went on, and the
      * word is stale. */
@@ -144,31 +144,32 @@ static fli_steal look(fli_deque *from, sight *seen)
     return FLI_STEAL_GOT;
 }
 
-/* Reads the `nth` oldest item. The result means nothing until the claim succeeds: the slot may have been reused. */
-static void *peek(const sight *seen, uint32_t nth)
+/* Reads the item with index `nth`, counted from the oldest. The result may be used only after a successful claim(): the
+ * slot may have been reused. */
+static void *peek(const deque_view *seen, uint32_t nth)
 {
     return fli_load_rlx(&seen->ring->slots[(fli_deque_top(seen->word) + nth) & seen->ring->mask]);
 }
 
 /* Takes the `count` oldest items. Returns false if another thread has claimed, or the owner has popped, since
  * look(). */
-static bool claim(fli_deque *from, sight *seen, uint32_t count)
+static bool claim(fli_deque *from, deque_view *seen, uint32_t count)
 {
     uint64_t tag = seen->word & ~(uint64_t)UINT32_MAX;
     uint64_t wanted = tag | (uint32_t)(fli_deque_top(seen->word) + count);
-    /* PAIR deque.word, both halves: this thief's reads of the slots come before the owner's reuse of them, and a thread
-     * that sees the new top sees the bottom that this thief saw (fli_deque_count needs that). If the CAS fails, the
-     * items that were read are discarded. */
+    /* PAIR deque.word, both halves: this thief's reads of the slots come before the owner's reuse of these slots. A
+     * thread that sees the new top also sees the bottom that this thief saw (fli_deque_count needs that). If the CAS
+     * fails, the caller discards the items that it has read. */
     return fli_cas_acqrel(&from->word, &seen->word, wanted);
 }
 
-/* Grows the ring of `deque` as far as memory allows. Returns how many of `wanted` items can then be pushed without
- * failing. */
+/* Grows the ring of `deque`, as far as memory allows, to hold `wanted` more items. Returns how many of them, at most
+ * `wanted`, can then be pushed without failing. */
 static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 {
     for (;;) {
         uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
-        /* PAIR deque.word, acquire half: as in push. */
+        /* PAIR deque.word, acquire half: as in fli_deque_try_push(). */
         uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
         uint32_t room = fli_load_rlx(&deque->ring)->mask + 1 - used;
         if (room >= wanted) return wanted;
@@ -179,25 +180,25 @@ static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **first, uint32_t *count)
 {
     FLI_ASSERT(from != into);
-    sight     seen;
-    fli_steal found = look(from, &seen);
+    deque_view seen;
+    fli_steal  found = look(from, &seen);
     if (found != FLI_STEAL_GOT) return found;
     uint32_t n = seen.count - seen.count / 2;
     if (n > FLI_DEQUE_STEAL_MAX) n = FLI_DEQUE_STEAL_MAX;
-    /* Grows `into` before the claim, because every claimed item must have a slot. */
+    /* Grows `into` before the claim, because every claimed item except the first must have a slot in `into`. */
     uint32_t rest = make_room(into, n - 1);
 
     void     *oldest = peek(&seen, 0);
     uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: only this thread writes it and `ring` */
     fli_ring *ring = fli_load_rlx(&into->ring);
-    /* Copies the other items directly into free slots of `into`, in reverse order, so that the next oldest item is
-     * popped first. These slots are above bottom, so no thief reads them; if the claim fails, the copies are never
-     * read. */
+    /* Copies the items after the oldest directly into free slots of `into`, in reverse order, so that the owner of
+     * `into` pops the oldest of them first. These slots are above bottom, so no thief reads them; if the claim fails,
+     * the copies are never read. */
     for (uint32_t i = 0; i < rest; i++) {
         fli_store_rlx(&ring->slots[(bottom + i) & ring->mask], peek(&seen, rest - i));
     }
     if (!claim(from, &seen, rest + 1)) return FLI_STEAL_RETRY;
-    /* PAIR deque.bottom, release half: publishes all moved items at once, as push publishes one. */
+    /* PAIR deque.bottom, release half: publishes all moved items at once, as fli_deque_try_push() publishes one. */
     if (rest > 0) fli_store_rel(&into->bottom, bottom + rest);
     *first = oldest;
     *count = rest + 1;
@@ -206,8 +207,8 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
 
 fli_steal fli_deque_steal_one(fli_deque *from, void **item)
 {
-    sight     seen;
-    fli_steal found = look(from, &seen);
+    deque_view seen;
+    fli_steal  found = look(from, &seen);
     if (found != FLI_STEAL_GOT) return found;
     void *oldest = peek(&seen, 0);
     if (!claim(from, &seen, 1)) return FLI_STEAL_RETRY;
@@ -227,16 +228,16 @@ void *fli_deque_take_oldest(fli_deque *deque)
     return item;
 }
 
-/* Takes all items above the mark by lowering bottom once, as a pop takes one item, moves them up by one slot, and
- * publishes them again. */
+/* Takes all items above the mark by lowering bottom once, as fli_deque_pop() takes one item. Then moves them up by one
+ * slot, puts `item` below them, and publishes all of them again. */
 bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 {
     FLI_ASSERT(item != NULL);
     uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
     if (bottom == mark) return fli_deque_push(deque, item);
     if (make_room(deque, 1) == 0) return false;
-    fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in pop */
-    /* PAIR deque.word, both halves: as in pop. */
+    fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in fli_deque_pop() */
+    /* PAIR deque.word, both halves: as in fli_deque_pop(). */
     uint32_t top = fli_deque_top(fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE));
     /* Skips items that thieves have taken: the remaining items begin at top. */
     uint32_t  from = (int32_t)(top - mark) > 0 ? top : mark;
@@ -245,7 +246,7 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
         fli_store_rlx(&ring->slots[i & ring->mask], fli_load_rlx(&ring->slots[(i - 1) & ring->mask]));
     }
     fli_store_rlx(&ring->slots[from & ring->mask], item);
-    fli_store_rel(&deque->bottom, bottom + 1); /* PAIR deque.bottom, release half: as in push */
+    fli_store_rel(&deque->bottom, bottom + 1); /* PAIR deque.bottom, release half: as in fli_deque_try_push() */
     return true;
 }
 

@@ -6,10 +6,11 @@
 #include "base/prng.h"
 #include "support/alloc.h"
 #include "support/check.h"
+#include "support/until.h"
 
 typedef struct thing {
     int   number;
-    void *link; /* not the first field, so that the offset matters */
+    void *link; /* not the first field, so that a wrong offset of the link is noticed */
     int   taken;
 } thing;
 
@@ -43,7 +44,7 @@ static void expect(fli_inject *queue, size_t max, int from, int to)
     size_t n = fli_inject_take(queue, got, max);
     same(n, to - from + 1);
     for (size_t i = 0; i < n; i++) same(((thing *)got[i])->number, from + (int)i);
-    assert_null(got[n]); /* no element after the taken items is written */
+    assert_null(got[n]); /* fli_inject_take() has not written behind the items that it took */
 }
 
 TEST(first_in_is_first_out)
@@ -134,7 +135,7 @@ enum { MANY = 70000 }; /* more items than the largest ring holds */
 typedef struct model {
     fli_inject queue;
     thing      things[MANY];
-    int        order[3 * MANY]; /* the numbers that are queued, in order: from index `first` up to `last` */
+    int        order[3 * MANY]; /* numbers of the queued things, in order, from index `first` to index `last` - 1 */
     size_t     first, last;
 } model;
 
@@ -163,8 +164,8 @@ static void model_take(model *m, size_t max)
     for (size_t i = 0; i < n; i++) same(((thing *)got[i])->number, m->order[m->first++]);
 }
 
-/* Runs random operations. Memory is refused from allocation number `nth` on (0: never), for the first two thirds of
- * the rounds. */
+/* Runs random operations. During the first two thirds of the rounds, all allocations from number `nth` on are refused
+ * (0: none is refused). */
 static void play(model *m, uint64_t nth, uint64_t seed)
 {
     fli_prng prng;
@@ -175,7 +176,8 @@ static void play(model *m, uint64_t nth, uint64_t seed)
         if (round == 0 && nth > 0) test_alloc_fail(&memory, nth, true);
         if (round == 4000) test_alloc_fail(&memory, 0, false);
         uint32_t what = fli_prng_below(&prng, 100);
-        bool     rises = round / 500 % 2 == 0; /* the queue alternately fills and empties */
+        /* for 500 rounds the queue mostly fills, for the next 500 it mostly empties */
+        bool rises = round / 500 % 2 == 0;
         if (what < (rises ? 60u : 30u)) model_put(m, fli_prng_below(&prng, 8) == 0);
         else model_take(m, fli_prng_below(&prng, rises ? 2 : 6));
         if (m->last == m->first) m->first = m->last = MANY;
@@ -203,8 +205,8 @@ TEST(without_memory_every_item_is_still_queued_in_order)
     end(&queue);
 }
 
-/* A ring that cannot grow is full, with every possible position of its first item: put_first moves the newest item
- * of the ring to the chain and no other. */
+/* A full ring that cannot grow, with its first item at every possible place: put_first moves only the newest item of
+ * the ring to the chain. */
 TEST(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest)
 {
     fli_inject   queue;
@@ -221,7 +223,7 @@ TEST(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest)
         put_first(&queue, things, 0);
         put(&queue, things, last + 1, last + 1);
         for (int i = 0; i <= last + 1; i++) expect(&queue, 1, i, i);
-        put(&queue, things, 0, 0); /* so that in the next iteration the first item is one place further in the ring */
+        put(&queue, things, 0, 0); /* moves the first item of the next iteration one place further in the ring */
         expect(&queue, 1, 0, 0);
     }
     end(&queue);
@@ -238,7 +240,7 @@ TEST(a_long_queue_gives_its_memory_back_when_it_is_empty)
     assert_true(atomic_load(&memory.bytes) < most);
     same(atomic_load(&memory.bytes), 0);
     m->first = m->last = MANY;
-    for (int i = 0; i < 2; i++) model_put(m, false); /* a short queue keeps its ring */
+    for (int i = 0; i < 2; i++) model_put(m, false); /* a queue of two items keeps its ring when it becomes empty */
     size_t few = atomic_load(&memory.asked);
     while (m->last > m->first) model_take(m, 16);
     model_put(m, false);
@@ -258,7 +260,8 @@ typedef struct crowd {
 typedef struct member {
     crowd *crowd;
     int    putter_index;
-    int    wrong; /* not atomic: used by the thread alone until it is joined */
+    /* number of errors that the thread has found. Not atomic: used by this thread alone until it is joined */
+    int wrong;
 } member;
 
 static void putter(void *arg)
@@ -279,7 +282,7 @@ static void taker(void *arg)
     while (fli_load_acq(&m->crowd->taken) < (size_t)PUTTERS * EACH) {
         void  *got[7];
         size_t n = fli_inject_take(&m->crowd->queue, got, 7);
-        if (n == 0) fli_thread_yield();
+        if (n == 0) yield_slice();
         for (size_t i = 0; i < n; i++) {
             thing *t = got[i];
             int    putter_index = t->number / EACH;

@@ -5,8 +5,9 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/until.h"
 
-/* replaces FLI_STUCK_NS. FLI_NEVER: no job counts as stuck; 0: all running jobs do */
+/* Replaces FLI_STUCK_NS. With FLI_NEVER no job counts as stuck, with 0 every running job counts as stuck. */
 static FLI_ATOMIC(uint64_t) stuck_ns;
 static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
 
@@ -105,7 +106,7 @@ static void pool_end(fli_workpool *pool)
 
 static void wait_not_busy(fli_workpool *pool)
 {
-    while (fli_workpool_busy(pool) > 0) fli_thread_yield();
+    until(fli_workpool_busy(pool) == 0);
 }
 
 static uint32_t count_threads(fli_workpool *pool)
@@ -133,7 +134,7 @@ TEST(stuck_jobs_of_one_lane_hold_up_no_other_lane)
         if (lane != FLI_LANE_OPEN) submit(&pool, &others[count++], &free_gate, (fli_lane)lane);
     }
     gate_wait(&free_gate, &free_gate.ran, count);
-    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE); /* none of these jobs counts as stuck yet */
+    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE); /* no more jobs start, because none of these is stuck */
     gate_open(&stuck);
     gate_wait(&stuck, &stuck.ran, FLI_LANE_MOST + 3);
     pool_end(&pool);
@@ -146,11 +147,11 @@ TEST(a_job_behind_stuck_jobs_of_its_lane_starts_by_itself)
     fli_workpool pool;
     gate         stuck, free_gate;
     task         held[FLI_LANE_WIDE], late;
-    pool_init(&pool, FILCH_MILLISECONDS(5));
+    pool_init(&pool, FILCH_MILLISECONDS(100)); /* longer than the submits below take on a loaded machine */
     gate_init(&stuck, false);
     gate_init(&free_gate, true);
     for (unsigned i = 0; i < FLI_LANE_WIDE; i++) submit(&pool, &held[i], &stuck, FLI_LANE_NAME);
-    submit(&pool, &late, &free_gate, FLI_LANE_NAME); /* no other job is submitted after this one */
+    submit(&pool, &late, &free_gate, FLI_LANE_NAME); /* the last submit, so no later submit can start this job */
     gate_wait(&free_gate, &free_gate.ran, 1);
     assert_int_equal(stuck.ran, 0);
     gate_open(&stuck);
@@ -190,7 +191,7 @@ TEST(extra_threads_for_stuck_jobs_end_when_the_jobs_return)
         gate_wait(&g, &g.inside, FLI_LANE_MOST);
         assert_true(count_threads(&pool) >= FLI_LANE_MOST);
         gate_open(&g);
-        while (count_threads(&pool) > FLI_LANE_WIDE) fli_thread_yield();
+        until(count_threads(&pool) <= FLI_LANE_WIDE);
         wait_not_busy(&pool);
         assert_int_equal(g.ran, FLI_LANE_MOST);
         gate_fini(&g);
@@ -248,7 +249,7 @@ TEST(close_cancels_the_waiting_jobs_of_every_lane)
     gate_init(&g, true);
     fli_store_rlx(&start_fails, 100000);
     fli_mutex_lock(&pool.lock);
-    pool.by_hand = true; /* no job starts by itself */
+    pool.by_hand = true; /* no pool thread starts a job */
     fli_mutex_unlock(&pool.lock);
     for (unsigned i = 0; i < 2; i++) submit(&pool, &first[i], &g, FLI_LANE_WORK);
     for (unsigned i = 0; i < JOBS; i++) submit(&pool, &tasks[i], &g, (fli_lane)(i % (FLI_LANE_COUNT - 1) + 1));

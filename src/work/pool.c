@@ -71,7 +71,7 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
     for (int i = FLI_LANE_WORK + 1; i < FLI_LANE_COUNT; i++) {
         lane_init(&pool->lanes[i], FLI_LANE_WIDE, FLI_LANE_MOST, FLI_NEVER);
     }
-    /* cannot overflow: CMakeLists.txt requires a 64-bit machine */
+    /* The product cannot overflow: CMakeLists.txt requires a 64-bit machine. */
     size_t bytes = pool->thread_max * sizeof *pool->threads;
     pool->threads = fli_zalloc(mem, bytes);
     if (pool->threads == NULL) return FILCH_ENOMEM;
@@ -102,7 +102,7 @@ static void push_locked(fli_workpool *pool, fli_job_lane *lane, fli_job *job)
     pool->queue_count++;
 }
 
-/* Removes the nth job from the lane's queue and returns it. */
+/* Removes the job number `nth` (0: the oldest) from the lane's queue and returns it. */
 static fli_job *pop_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
 {
     fli_job *before = NULL, *job = lane->oldest;
@@ -119,17 +119,18 @@ static fli_job *pop_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     return job;
 }
 
-/* Returns how many more jobs of the lane may start. If it returns 0, *again_ns is the time at which a running job will
- * count as stuck so that another may start, or FLI_NEVER if a job must end before another may start. */
+/* Returns how many more jobs of the lane may start now. If it returns 0, *again_ns is the time at which a running job
+ * begins to count as stuck, so that another job may start; or FLI_NEVER if a running job must end before another may
+ * start. */
 static uint32_t room_locked(const fli_job_lane *lane, uint64_t *again_ns)
 {
     *again_ns = FLI_NEVER;
-    /* A lower bound, because busy_count includes stuck jobs. Exact if `most` equals `wide`. */
+    /* The result is a lower bound, because busy_count includes stuck jobs. It is exact if `most` equals `wide`. */
     if (lane->busy_count < lane->wide) return lane->wide - lane->busy_count;
     if (lane->busy_count >= lane->most) return 0;
     uint64_t           now_ns = fli_clock_ns();
     uint32_t           fresh = 0;
-    const fli_job_run *run = lane->running.prev; /* the job that started last */
+    const fli_job_run *run = lane->running.prev; /* begins with the job that started last */
     for (; run != &lane->running && fli_clock_after(run->since_ns, FLI_STUCK_NS) > now_ns; run = run->prev) {
         *again_ns = fli_clock_after(run->since_ns, FLI_STUCK_NS);
         if (++fresh == lane->wide) return 0;
@@ -139,8 +140,8 @@ static uint32_t room_locked(const fli_job_lane *lane, uint64_t *again_ns)
     return room < left ? room : left;
 }
 
-/* Returns the lane with the oldest job that can begin. Returns NULL if no job can begin; then *until_ns is when to
- * check again. */
+/* Returns the lane with the oldest job that can begin. Returns NULL if no job can begin; then *until_ns is the time at
+ * which the caller must check again. */
 static fli_job_lane *pick_locked(fli_workpool *pool, uint64_t *until_ns)
 {
     fli_job_lane *best = NULL;
@@ -185,7 +186,7 @@ static filch_err start_locked(fli_workpool *pool)
     while (t->phase == STARTED) {
         if (++t == pool->threads + pool->thread_max) return FILCH_ELIMIT;
     }
-    /* does not block: a thread with phase LEFT has released the lock and never takes it again */
+    /* The join does not block: a thread with the phase LEFT has released the lock and never takes it again. */
     if (t->phase == LEFT) fli_thread_join(&t->thread);
     t->pool = pool;
     t->phase = UNUSED;
@@ -204,8 +205,8 @@ static filch_err provide_threads_locked(fli_workpool *pool)
     filch_err err = FILCH_OK;
     uint32_t  wanted = wanted_locked(pool);
     while (err == FILCH_OK && pool->thread_count - pool->busy_count < wanted) err = start_locked(pool);
-    /* If the pool has a thread, that thread will take this job when it is free. The next submit tries again to start
-     * another thread. */
+    /* It is no error if no thread could be started but the pool has one: that thread will take the job when it is free.
+     * The next submit tries again to start a thread. */
     return pool->thread_count > 0 ? FILCH_OK : err;
 }
 
@@ -214,6 +215,7 @@ static void begin_locked(fli_workpool *pool, fli_job_lane *lane, fli_job_run *ru
     run->next = &lane->running;
     run->prev = lane->running.prev;
     run->prev->next = run->next->prev = run;
+    run->number = pool->begun++;
     lane->busy_count++;
     pool->busy_count++;
 }
@@ -236,7 +238,7 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
      * another free thread, which checks all lanes and then waits for that time instead. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
-    job->run(job); /* run may free the job */
+    job->run(job); /* `run` may free the job, so the job is not used after the call */
     fli_mutex_lock(&pool->lock);
     end_locked(pool, lane, &run);
 }
@@ -278,8 +280,8 @@ static void serve(void *arg)
 static filch_err submit_locked(fli_workpool *pool, fli_job_lane *lane, fli_job *job)
 {
     if (pool->closed) return FILCH_ECLOSED;
-    /* Jobs that a free thread is about to take do not count as waiting, so that the result does not depend on how
-     * quickly threads wake up. */
+    /* Jobs that a free thread is about to take do not count as waiting, so that it does not depend on how quickly
+     * threads wake up whether this job is refused. */
     if (lane->busy_count + lane->queue_count >= fli_clock_after(lane->most, lane->queue_max)) return FILCH_EFULL;
     push_locked(pool, lane, job);
     filch_err err = provide_threads_locked(pool);
@@ -297,7 +299,7 @@ filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job)
     return err;
 }
 
-/* Removes all jobs from the queues. Returns them as one list. */
+/* Removes all jobs from the queues of all lanes. Returns the jobs as one list. */
 static fli_job *empty_locked(fli_workpool *pool)
 {
     fli_job *list = NULL;
@@ -320,8 +322,8 @@ void fli_workpool_close(fli_workpool *pool)
     pool->closed = true;
     fli_cond_broadcast(&pool->work);
     fli_mutex_unlock(&pool->lock);
-    /* Only this thread can access the jobs now. Cancels them without the lock, so that their cancel functions may call
-     * the pool. */
+    /* Only this thread can access the removed jobs now. It cancels them without the lock, so that their cancel
+     * functions may call the pool. */
     while (job != NULL) {
         fli_job *next = job->next;
         job->next = NULL;
@@ -339,9 +341,8 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
         in_time = fli_cond_wait_until(&pool->quiet, &pool->lock, until_ns);
     }
     bool all_left = pool->thread_count == 0;
-    /* Joins under the lock, so that two callers do not join the same thread. Joining does not block long: a thread that
-     * has counted itself as left has released the lock (otherwise this thread would not hold it) and never takes it
-     * again. */
+    /* Joins under the lock, so that two callers do not join the same thread. Joining does not block long: a thread with
+     * the phase LEFT has released the lock (otherwise this thread would not hold it) and never takes it again. */
     for (uint32_t i = 0; all_left && i < pool->thread_max; i++) {
         if (pool->threads[i].phase == LEFT) fli_thread_join(&pool->threads[i].thread);
         pool->threads[i].phase = UNUSED;
@@ -352,13 +353,18 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
 
 uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room)
 {
-    uint32_t count = 0;
+    const fli_job_run *next[FLI_LANE_COUNT]; /* in each lane, the first running job that is not copied yet */
     fli_mutex_lock(&pool->lock);
-    for (int i = 0; i < FLI_LANE_COUNT; i++) {
-        const fli_job_run *end = &pool->lanes[i].running;
-        for (const fli_job_run *run = end->next; run != end; run = run->next, count++) {
-            if (count < room) owners[count] = run->owner;
+    for (int i = 0; i < FLI_LANE_COUNT; i++) next[i] = pool->lanes[i].running.next;
+    uint32_t count = pool->busy_count;
+    for (uint32_t n = 0; n < count && n < room; n++) {
+        int first = -1; /* the lane whose next job started first */
+        for (int i = 0; i < FLI_LANE_COUNT; i++) {
+            if (next[i] == &pool->lanes[i].running) continue;
+            if (first < 0 || next[i]->number < next[first]->number) first = i;
         }
+        owners[n] = next[first]->owner;
+        next[first] = next[first]->next;
     }
     fli_mutex_unlock(&pool->lock);
     return count;

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "port/thread.h"
 
-/* Limits of a lane of the runtime. At once may run: at most FLI_LANE_WIDE jobs that are not stuck, and at most
+/* Limits of every lane except FLI_LANE_WORK. At most FLI_LANE_WIDE jobs that are not stuck run at once, and at most
  * FLI_LANE_MOST jobs including the stuck ones. A job is stuck if it has run for FLI_STUCK_NS. */
 #ifdef FLI_SMALL
 #define FLI_LANE_WIDE 2
@@ -34,23 +34,24 @@ typedef enum fli_lane {
     FLI_LANE_COUNT
 } fli_lane;
 
-/* The yield that a job works for, as plain numbers, because the pool does not use processes. */
+/* The yield that a job works for. It is stored as plain numbers, because the pool does not use processes. */
 typedef struct fli_job_owner {
     uint64_t serial;  /* serial of the process; 0: no process waits for the job */
     uint64_t tag;     /* tag of the yield */
     uint32_t command; /* a FILCH_CMD_* value */
 } fli_job_owner;
 
-/* A job; embedded in the object that it works on. The pool never frees a job, and does not access it after run or
+/* A job. It is a member of the object that it works on. The pool never frees a job, and does not access it after run or
  * cancel has been called. */
 typedef struct fli_job {
     struct fli_job *next;
     void (*run)(struct fli_job *job); /* called on a pool thread; may block, may submit jobs, may free the job */
-    /* called instead of run, on the thread that closes the pool, without the pool's lock */
+    /* called instead of run if the pool closes first, on the closing thread, without the pool's lock */
     void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
     uint32_t      lane;   /* a fli_lane */
-    uint64_t      ticket; /* set by the pool: sequence number of submission, over all lanes */
+    uint64_t      ticket; /* set by the pool: counts the submitted jobs of all lanes, so a job with a lower ticket is
+                             older */
 } fli_job;
 
 /* Describes a job that runs now. It is on the stack of the pool thread, because the job itself may be freed while it
@@ -59,14 +60,15 @@ typedef struct fli_job_run {
     struct fli_job_run *next, *prev;
     fli_job_owner       owner;
     uint64_t            since_ns;
+    uint64_t            number; /* counts the started jobs of all lanes, so a job with a lower number started earlier */
 } fli_job_run;
 
 typedef struct fli_job_lane {
     fli_job    *oldest, *newest;
     uint64_t    queue_count;
-    uint64_t    queue_max; /* jobs that may wait while `most` run; FLI_NEVER: no limit */
+    uint64_t    queue_max; /* how many jobs may wait while `most` jobs run; FLI_NEVER: no limit */
     uint32_t    busy_count;
-    uint32_t    wide, most; /* how many jobs may run at once: `wide` not counting stuck jobs, `most` counting them */
+    uint32_t    wide, most; /* limits of running jobs: `wide` limits those that are not stuck, `most` limits all */
     fli_job_run running;    /* head of the circular list of running jobs, the job that started first in front */
 } fli_job_lane;
 
@@ -80,19 +82,21 @@ typedef struct fli_pool_thread {
 typedef struct fli_workpool {
     fli_mutex        lock;
     fli_cond         work;  /* signalled when a job was queued or the pool closes */
-    fli_cond         quiet; /* signalled when a thread has left */
+    fli_cond         quiet; /* signalled when a thread leaves the pool */
     fli_mem          mem;
     fli_pool_thread *threads;      /* array of thread_max elements */
-    uint32_t         thread_max;   /* limit for all lanes together */
+    uint32_t         thread_max;   /* largest number of threads, for all lanes together */
     uint32_t         thread_count; /* threads that were started and have not left */
     uint32_t         busy_count;   /* threads that are in a job */
-    /* number of free threads that stay; other free threads leave when nothing is queued */
+    /* Number of free threads that stay in the pool. Further free threads leave if no queued job can begin, unless one
+     * may begin when a running job counts as stuck. */
     uint32_t     keep_count;
     uint64_t     queue_count; /* queued jobs of all lanes */
-    uint64_t     tickets;
+    uint64_t     tickets;     /* jobs submitted so far */
+    uint64_t     begun;       /* jobs started so far */
     fli_job_lane lanes[FLI_LANE_COUNT];
     bool         closed;
-    bool by_hand; /* set right after init: the pool has no threads, and the caller runs jobs by fli_workpool_run() */
+    bool by_hand; /* set right after init: the pool has no threads, and its user runs jobs by fli_workpool_run() */
 } fli_workpool;
 
 /* Initialises the pool. `thread_max` and `queue_max` are the limits of FLI_LANE_WORK: how many jobs may run at once,
@@ -105,20 +109,20 @@ filch_err fli_workpool_init(fli_workpool *pool, const fli_mem *mem, uint32_t thr
  * inside run and cancel. */
 filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 
-/* Refuses new jobs and cancels the jobs that have not started, the oldest of each lane first. Idle threads leave.
- * Calling it again has no effect. */
+/* Refuses new jobs from now on, and cancels the jobs that have not started, in each lane the oldest first. Threads
+ * without a job leave. Calling it again has no effect. */
 void fli_workpool_close(fli_workpool *pool);
 
-/* Called after close: waits until all threads have left, but at most until `until_ns`, and joins them. Returns false if
- * a job still runs; then call it again later. */
+/* Called after fli_workpool_close(): waits until all threads have left, but at most until `until_ns`, and joins them.
+ * Returns false if a job still runs; then the caller must call it again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
-/* For a pool with `by_hand`: runs the nth queued job on this thread (0: the oldest job of the first lane that has one).
- * Returns false if fewer jobs are queued. */
+/* For a pool with `by_hand`: runs one queued job on this thread. `nth` counts the queued jobs lane by lane, in each
+ * lane from the oldest; 0 is the first of them. Returns false if there is no such job. */
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
 
-/* Copies the owners of up to `room` running jobs, lane by lane, in each lane in the order in which the jobs started.
- * Returns how many jobs run. */
+/* Copies the owners of up to `room` running jobs to `owners`, in the order in which the jobs started. Returns how many
+ * jobs run, which may be more than `room`. */
 uint32_t fli_workpool_running(fli_workpool *pool, fli_job_owner *owners, uint32_t room);
 
 /* Returns the number of running jobs. */

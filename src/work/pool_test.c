@@ -8,6 +8,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/until.h"
 
 static FLI_ATOMIC(unsigned) start_count; /* threads that the pool has started */
 static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
@@ -52,10 +53,11 @@ typedef struct task {
     fli_job       job;
     gate         *gate;
     fli_workpool *pool;
-    struct task  *then; /* NULL, or a task that `run` submits */
+    struct task  *then; /* a task that `run` submits; NULL: none */
     filch_err     then_err;
     unsigned      ran, cancelled;
-    unsigned      turn; /* position among the jobs of this gate, in the order in which they ran */
+    unsigned      turn; /* how many jobs of this gate had run before this one; if it was cancelled: had been
+                           cancelled before it */
 } task;
 
 static void gate_init(gate *g, unsigned meet, bool open)
@@ -117,7 +119,7 @@ static void task_cancel(fli_job *job)
     t->turn = t->gate->cancelled++;
     t->cancelled++;
     fli_mutex_unlock(&t->gate->lock);
-    /* Deadlocks if the pool calls cancel with its lock held. */
+    /* Checks that the pool calls cancel without its lock: with the lock held, this submit would deadlock. */
     if (t->pool != NULL) same(fli_workpool_submit(t->pool, job), FILCH_ECLOSED);
 }
 
@@ -150,7 +152,7 @@ static void pool_end(fli_workpool *pool)
 
 static void wait_not_busy(fli_workpool *pool)
 {
-    while (fli_workpool_busy(pool) > 0) fli_thread_yield();
+    until(fli_workpool_busy(pool) == 0);
 }
 
 /* ---- starting and waking threads ---------------------------------------------------------------------------- */
@@ -194,19 +196,20 @@ TEST(a_pool_needs_a_thread)
     fli_workpool pool;
     fli_mem      mem = plain_mem();
     same(fli_workpool_init(&pool, &mem, 0, 16), FILCH_EINVAL);
-    /* thread_max plus the threads of the other lanes is too many */
+    /* the sum of thread_max and of the threads for the other lanes would overflow */
     same(fli_workpool_init(&pool, &mem, UINT32_MAX, 16), FILCH_ENOMEM);
 }
 
-/* Runs 200 rounds of jobs with `limit` threads. The pool keeps them, so each thread is started only once. */
+/* Runs 200 rounds of jobs with `limit` threads. The pool keeps its threads from round to round, so each thread is
+ * started only once. */
 static void run_rounds(unsigned limit)
 {
     enum { JOBS = 60 };
     fli_workpool pool;
     pool_init(&pool, limit, JOBS);
-    /* Round 1 starts with no thread; later rounds start with threads that sleep or are about to. Each round needs
-     * `limit` jobs in the gate at once before any of them can end. So a round hangs if a job waits although a thread is
-     * free for it. */
+    /* Round 1 starts without threads; later rounds start with threads that sleep or are about to sleep. In each round
+     * `limit` jobs must be in the gate at once before any of them can end. So a round hangs if a job waits although a
+     * thread is free for it. */
     for (unsigned round = 0; round < 200; round++) {
         gate g;
         task tasks[JOBS];
@@ -216,7 +219,7 @@ static void run_rounds(unsigned limit)
             ok(fli_workpool_submit(&pool, &tasks[i].job));
         }
         gate_wait_ran(&g, JOBS);
-        wait_not_busy(&pool); /* waits until the last job has returned, because it uses the gate until then */
+        wait_not_busy(&pool); /* waits until the last job has returned, because a job uses the gate until it returns */
         assert_int_equal(g.inside_max, limit);
         for (unsigned i = 0; i < JOBS; i++) assert_int_equal(tasks[i].ran, 1);
         gate_fini(&g);
@@ -269,8 +272,8 @@ TEST(one_job_wakes_one_thread)
         gate_wait_ran(&g, THREADS + i + 1);
         wait_not_busy(&pool);
     }
-    /* Waking all threads for each job would give THREADS times as many wake-ups. POSIX allows a few spurious
-     * wake-ups. */
+    /* If each job woke all threads, there would be THREADS times as many wake-ups. A few spurious wake-ups are allowed,
+     * because POSIX allows them. */
     assert_true(fli_load_rlx(&wake_count) < JOBS + JOBS / 4);
     pool_end(&pool);
     gate_fini(&g);
@@ -286,7 +289,7 @@ TEST(a_submit_without_any_thread_fails_and_takes_no_job)
     fli_store_rlx(&start_fails, 2);
     same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
     same(fli_workpool_submit(&pool, &t.job), FILCH_ESYS);
-    ok(fli_workpool_submit(&pool, &t.job)); /* from now on the system can start threads again */
+    ok(fli_workpool_submit(&pool, &t.job)); /* succeeds, because threads can be started again */
     gate_wait_ran(&g, 1);
     pool_end(&pool);
     assert_int_equal(t.ran, 1);
@@ -332,9 +335,9 @@ TEST(running_jobs_are_named_with_process_tag_and_command)
     gate_wait_inside(&g, 1);
     ok(fli_workpool_submit(&pool, &b.job));
     gate_wait_inside(&g, 2);
-    ok(fli_workpool_submit(&pool, &c.job)); /* this job waits, so it is not in the list of running jobs */
+    ok(fli_workpool_submit(&pool, &c.job)); /* the job `c` waits, so it is not in the list of running jobs */
     assert_int_equal(fli_workpool_running(&pool, owners, 1), 2);
-    assert_int_equal(owners[1].serial, 0); /* `owners` had space for one owner only */
+    assert_int_equal(owners[1].serial, 0); /* the second entry is unchanged, because `room` was 1 */
     assert_int_equal(fli_workpool_running(&pool, owners, 2), 2);
     assert_true(owners[0].serial == 11 && owners[0].tag == 12 && owners[0].command == 13);
     assert_true(owners[1].serial == 21 && owners[1].tag == 22 && owners[1].command == 23);
@@ -344,6 +347,33 @@ TEST(running_jobs_are_named_with_process_tag_and_command)
     assert_int_equal(fli_workpool_running(&pool, owners, 2), 0);
     pool_end(&pool);
     gate_fini(&g);
+}
+
+TEST(running_jobs_of_all_lanes_are_listed_in_the_order_in_which_they_began)
+{
+    static const fli_lane lanes[] = { FLI_LANE_NAME, FLI_LANE_WORK, FLI_LANE_FILE, FLI_LANE_WORK, FLI_LANE_NAME };
+    enum { JOBS = sizeof lanes / sizeof lanes[0] };
+    fli_workpool  pool;
+    gate          g;
+    task          tasks[JOBS];
+    fli_job_owner owners[JOBS];
+    pool_init(&pool, 2, 16);
+    gate_init(&g, 0, false);
+    for (unsigned i = 0; i < JOBS; i++) {
+        tasks[i] = task_for(&g);
+        tasks[i].job.lane = lanes[i];
+        tasks[i].job.owner.serial = i + 1;
+        ok(fli_workpool_submit(&pool, &tasks[i].job));
+        gate_wait_inside(&g, i + 1);
+    }
+    uint32_t count = fli_workpool_running(&pool, owners, JOBS);
+    gate_open(&g);
+    gate_wait_ran(&g, JOBS);
+    wait_not_busy(&pool);
+    pool_end(&pool);
+    gate_fini(&g);
+    assert_int_equal(count, JOBS);
+    for (unsigned i = 0; i < JOBS; i++) assert_int_equal(owners[i].serial, i + 1);
 }
 
 /* ---- the queue of waiting jobs ------------------------------------------------------------------------------ */
@@ -376,7 +406,7 @@ TEST(a_full_queue_refuses_and_changes_nothing)
     gate_init(&g, 0, false);
     for (unsigned i = 0; i < THREADS + QUEUE; i++) {
         tasks[i] = task_for(&g);
-        ok(fli_workpool_submit(&pool, &tasks[i].job)); /* accepted, whether or not the pool threads have woken up yet */
+        ok(fli_workpool_submit(&pool, &tasks[i].job)); /* accepted, even if the pool threads have not woken up yet */
     }
     fli_job marker;
     task    extra = task_for(&g);
@@ -390,7 +420,7 @@ TEST(a_full_queue_refuses_and_changes_nothing)
     gate_open(&g);
     gate_wait_ran(&g, THREADS + QUEUE);
     wait_not_busy(&pool);
-    ok(fli_workpool_submit(&pool, &extra.job)); /* the queue is no longer full */
+    ok(fli_workpool_submit(&pool, &extra.job)); /* accepted, because the queue is no longer full */
     gate_wait_ran(&g, THREADS + QUEUE + 1);
     pool_end(&pool);
     for (unsigned i = 0; i < THREADS + QUEUE; i++) assert_int_equal(tasks[i].ran, 1);
@@ -404,7 +434,7 @@ TEST(a_job_may_submit_another_from_inside)
     fli_workpool pool;
     gate         g;
     task         tasks[JOBS];
-    pool_init(&pool, 1, 1); /* one thread, which submits the second job and then runs it */
+    pool_init(&pool, 1, 1); /* the only thread submits each following job from inside a job, and runs it afterwards */
     gate_init(&g, 0, true);
     for (unsigned i = 0; i < JOBS; i++) {
         tasks[i] = task_for(&g);
@@ -464,7 +494,7 @@ TEST(close_cancels_waiting_jobs_in_order_and_outside_the_lock)
     gate_wait_inside(&g, 1);
     for (unsigned i = 0; i < JOBS; i++) {
         tasks[i] = task_for(&g);
-        tasks[i].pool = &pool; /* its cancel function submits a job and is refused */
+        tasks[i].pool = &pool; /* the cancel function of this task submits a job, and the pool refuses it */
         ok(fli_workpool_submit(&pool, &tasks[i].job));
     }
     fli_workpool_close(&pool);
@@ -583,7 +613,7 @@ static void rush_submit(void *arg)
         rush_job *j = &r->jobs[i];
         j->job = (fli_job){ .run = rush_run, .cancel = rush_cancel };
         filch_err err;
-        while ((err = fli_workpool_submit(r->pool, &j->job)) == FILCH_EFULL) fli_thread_yield();
+        while ((err = fli_workpool_submit(r->pool, &j->job)) == FILCH_EFULL) yield_slice();
         j->taken = err == FILCH_OK;
         FLI_ASSERT(j->taken || err == FILCH_ECLOSED);
         fli_add_rlx(&rush_submitted, 1);
@@ -605,7 +635,7 @@ static void rush_once(uint32_t thread_max, uint32_t queue_max, unsigned submitte
         rushes[i] = (rush){ .pool = &pool, .jobs = jobs + (size_t)i * RUSH_JOBS };
         ok(fli_thread_start(&threads[i], "rush", rush_submit, &rushes[i]));
     }
-    while (fli_load_rlx(&rush_submitted) < submitted || fli_load_rlx(&rush_ran) < ran) fli_thread_yield();
+    until(fli_load_rlx(&rush_submitted) >= submitted && fli_load_rlx(&rush_ran) >= ran);
     fli_workpool_close(&pool);
     assert_true(fli_workpool_join(&pool, FLI_NEVER));
     unsigned taken = 0, ended = 0;
@@ -638,7 +668,7 @@ TEST(every_job_runs_if_the_pool_is_not_closed)
 /* ---- allocations that fail ---------------------------------------------------------------------------------- */
 
 typedef struct stingy {
-    unsigned calls, fail_at; /* the allocation with number fail_at fails; 0: none fails */
+    unsigned calls, fail_at; /* `calls`: allocations so far. The allocation number fail_at fails; 0: none fails */
     size_t   held;
 } stingy;
 
@@ -646,7 +676,7 @@ static void *stingy_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     stingy *s = user;
     if (size > 0 && ++s->calls == s->fail_at) return NULL;
-    s->held += size - old_size; /* unsigned: wraps below 0 and back */
+    s->held += size - old_size; /* the sum may wrap below 0 meanwhile: it is unsigned, and the final value is right */
     if (size > 0) return realloc(old, size);
     free(old);
     return NULL;
@@ -675,7 +705,7 @@ TEST(init_leaves_nothing_behind_when_any_allocation_fails)
             pool_end(&pool);
             gate_fini(&g);
             assert_int_equal(s.calls, calls);
-            assert_true(fail_at > 1); /* at least one earlier iteration ran with a failed allocation */
+            assert_true(fail_at > 1); /* an earlier iteration has tested a failed allocation */
         }
         assert_int_equal(s.held, 0);
     }
@@ -693,6 +723,7 @@ int main(void)
         cmocka_unit_test(a_submit_without_any_thread_fails_and_takes_no_job),
         cmocka_unit_test(a_submit_succeeds_without_a_new_thread_while_another_runs),
         cmocka_unit_test(running_jobs_are_named_with_process_tag_and_command),
+        cmocka_unit_test(running_jobs_of_all_lanes_are_listed_in_the_order_in_which_they_began),
         cmocka_unit_test(jobs_run_in_the_order_they_were_submitted),
         cmocka_unit_test(a_full_queue_refuses_and_changes_nothing),
         cmocka_unit_test(a_job_may_submit_another_from_inside),

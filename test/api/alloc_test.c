@@ -5,7 +5,8 @@
 #include "api/fixture.h"
 
 static int64_t live;
-static size_t  shift_from; /* blocks of at least this size are misaligned by 8 bytes */
+static size_t  shift_from;      /* blocks of at least this size are misaligned by 8 bytes */
+static int     fail_after = -1; /* number of blocks until the allocator fails; -1: it does not fail */
 
 /* An allocator that puts 16 bytes in front of each block, or only 8 bytes if the block is to be misaligned. */
 static void *crooked(void *user, void *old, size_t old_size, size_t size)
@@ -18,6 +19,8 @@ static void *crooked(void *user, void *old, size_t old_size, size_t size)
         free(raw);
         return NULL;
     }
+    if (fail_after == 0) return NULL;
+    if (fail_after > 0) fail_after--;
     char *made = malloc(size + 16);
     if (made == NULL) return NULL;
     made += size >= shift_from ? 8 : 16;
@@ -28,6 +31,32 @@ static void *crooked(void *user, void *old, size_t old_size, size_t size)
         live++;
     }
     return made;
+}
+
+/* An arena in which a block begins at a multiple of `round` bytes, or of `round_resized` bytes if it was resized, plus
+ * `front` bytes. It takes back only its newest block. */
+static struct {
+    size_t round, round_resized, front, top, blocks;
+    char  *newest;
+    alignas(16) char memory[8 << 20];
+} arena;
+
+static void *arena_alloc(void *user, void *old, size_t old_size, size_t size)
+{
+    (void)user;
+    if (size == 0) {
+        arena.blocks--;
+        if (old == arena.newest) arena.top = (size_t)(arena.newest - arena.memory) - arena.front;
+        return NULL;
+    }
+    size_t round = old != NULL ? arena.round_resized : arena.round;
+    size_t at = (arena.top + round - 1) / round * round + arena.front;
+    if (at + size > sizeof arena.memory) return NULL;
+    arena.top = at + size;
+    arena.newest = &arena.memory[at];
+    if (old != NULL) memcpy(arena.newest, old, old_size < size ? old_size : size);
+    else arena.blocks++;
+    return arena.newest;
 }
 
 TEST(a_misaligned_allocator_is_refused_when_a_scheduler_is_created)
@@ -43,6 +72,53 @@ TEST(a_misaligned_allocator_is_refused_when_a_scheduler_is_created)
         assert_null(sched);
         same(live, 0);
     }
+}
+
+/* Its first block is aligned, and so is every block that is allocated when no other one is held. */
+TEST(an_arena_that_rounds_to_less_than_an_alignment_is_refused)
+{
+    static const struct {
+        size_t round, round_resized, front;
+        bool   sound;
+    } arenas[] = {
+        { 8, 8, 0, false },  { 8, 8, 8, false },   { 8, 8, 16, false }, { 4, 4, 0, false },   { 1, 1, 0, false },
+        { 16, 8, 0, false }, { 16, 8, 16, false }, { 16, 16, 0, true }, { 16, 16, 16, true },
+    };
+    for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
+        filch_options opt = FILCH_OPTIONS_INIT;
+        filch_sched  *sched = NULL;
+        arena.round = arenas[i].round;
+        arena.round_resized = arenas[i].round_resized;
+        arena.front = arenas[i].front;
+        arena.top = (16 - arena.front) % 16; /* so that the first block is aligned */
+        opt.workers = FILCH_NO_WORKERS;
+        opt.max_processes = 10;
+        opt.alloc = arena_alloc;
+        same(filch_sched_create(&sched, &opt), arenas[i].sound ? FILCH_OK : FILCH_EINVAL);
+        if (arenas[i].sound) ok(filch_sched_stop(sched, 0, NULL));
+        same(arena.blocks, 0);
+    }
+}
+
+TEST(an_allocator_that_fails_gets_all_blocks_back)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    filch_sched  *sched = NULL;
+    filch_err     err = FILCH_ENOMEM;
+    opt.workers = FILCH_NO_WORKERS;
+    opt.alloc = crooked;
+    shift_from = SIZE_MAX;
+    for (int i = 0; err != FILCH_OK; i++) {
+        fail_after = i;
+        err = filch_sched_create(&sched, &opt);
+        if (err == FILCH_OK) continue;
+        same(err, FILCH_ENOMEM);
+        assert_null(sched);
+        same(live, 0);
+    }
+    fail_after = -1;
+    ok(filch_sched_stop(sched, 0, NULL));
+    same(live, 0);
 }
 
 TEST(a_misaligned_allocator_is_refused_when_a_node_is_created)
@@ -72,6 +148,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_misaligned_allocator_is_refused_when_a_scheduler_is_created),
+        cmocka_unit_test(an_arena_that_rounds_to_less_than_an_alignment_is_refused),
+        cmocka_unit_test(an_allocator_that_fails_gets_all_blocks_back),
         cmocka_unit_test(a_misaligned_allocator_is_refused_when_a_node_is_created),
         cmocka_unit_test(an_aligned_allocator_is_accepted),
     };

@@ -16,7 +16,7 @@ static void *test_realloc(void *old, size_t size)
 
 enum { CMD_DOUBLE = FILCH_CMD_USER, CMD_LATER };
 
-/* The state of one actor. The test owns it and can read it. */
+/* State of the process of one actor. The struct belongs to the test, which can read it at any time. */
 typedef struct script {
     filch_await    at;
     int64_t        got[16];
@@ -32,7 +32,7 @@ static void note(script *s, int64_t number)
     if (s->count < 16) s->got[s->count++] = number;
 }
 
-/* FILCH_BEGIN with the arguments that all play functions use. */
+/* FILCH_BEGIN for the play functions of this file: declares `s` and `at`, and passes the arguments of the function. */
 #define BEGIN(me)                \
     script      *s = (me)->user; \
     filch_await *at = &s->at;    \
@@ -70,7 +70,8 @@ static void begin(fixture *w, script *s)
 
 static void end(fixture *w, script *s)
 {
-    filch_await_drop(&s->at); /* in a program, the `close` function of the type calls filch_await_drop() */
+    /* the test itself frees the held events; in a program, the `close` function of the process type does this */
+    filch_await_drop(&s->at);
     fixture_end(w);
 }
 
@@ -156,7 +157,7 @@ TEST(completions_of_several_yields_are_found_in_any_order)
 {
     static const int orders[][3] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 0, 2 }, { 2, 0, 1 } };
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
-        /* together 1: all completions come in one batch; 0: one at a time */
+        /* together = 1: one step gets all three completions; together = 0: each completion has a step of its own */
         for (int together = 0; together < 2; together++) {
             fixture w;
             script  s = { .count = 0 };
@@ -173,8 +174,8 @@ TEST(completions_of_several_yields_are_found_in_any_order)
             for (int k = 0; k < 3; k++) {
                 if (orders[i][k] != 1) others[n++] = orders[i][k];
             }
-            /* the play awaits yield 1 first; the completions of the other yields are delivered in the order of
-             * arrival */
+            /* play_two_at_once() awaits yield 1 first; it gets the completions of the other two yields in the order in
+             * which they arrived */
             SAW(&s, 1, others[0], others[1]);
             end(&w, &s);
         }
@@ -234,7 +235,7 @@ static filch_err play_pass_on(actor *me, const filch_event *events, size_t count
     FILCH_AWAIT(at, filch_yield(out, CMD_LATER, at->tag, filch_int(0)));
     FILCH_AWAIT_MESSAGE(at);
     FILCH_AWAIT_MESSAGE(at);
-    /* at->data, which belongs to the last await, can be passed to the call of the next await */
+    /* at->data is the payload of the message that the last await returned; the call inside the next await may use it */
     FILCH_AWAIT(at, filch_yield_send(out, at->tag, s->to, *at->data));
     s->errors[0] = at->error;
     FILCH_END(at);
@@ -259,7 +260,7 @@ TEST(a_held_payload_is_complete_and_valid_until_the_next_await)
     actor_start(&w, &b, play_listen);
     s.to = b.pid;
     actor_start(&w, &a, play_pass_on);
-    /* Both messages arrive in the first batch. Then the play awaits a yield, so filch_await.h holds the messages. */
+    /* The first step of process a gets both messages. It awaits a yield, so filch_await.h holds the messages. */
     memset(large, 'x', sizeof large);
     ok(filch_send(w.sched, a.pid, filch_bytes(large, 50)));
     ok(filch_send(w.sched, a.pid, filch_bytes(large, sizeof large)));
@@ -402,6 +403,42 @@ TEST(finally_runs_on_cancel_and_may_await_while_more_cancels_are_ignored)
     end(&w, &s);
 }
 
+static filch_err play_tidy_by_events(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    BEGIN(me);
+    FILCH_AWAIT_EVENT(at);
+    note(s, at->event->type);
+    FILCH_FINALLY(at);
+    FILCH_AWAIT_EVENT(at);
+    note(s, at->event->type);
+    FILCH_END(at);
+}
+
+TEST(several_cancels_in_one_step_are_no_events_of_an_await)
+{
+    fixture w;
+    script  s = { .count = 0 };
+    actor   a = { .user = &s };
+    begin(&w, &s);
+    actor_start(&w, &a, play_tidy_by_events);
+    (void)fixture_tick(&w);
+    /* One step gets the first three cancels, and one step gets the last two, which come after FILCH_FINALLY. */
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 5, FILCH_FOREVER));
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 5, FILCH_FOREVER));
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 5, FILCH_FOREVER));
+    (void)fixture_tick(&w);
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 6, FILCH_FOREVER));
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_EUSER + 6, FILCH_FOREVER));
+    (void)fixture_tick(&w);
+    same(a.count_max, 3);
+    same(s.count, 0);
+    assert_null(s.at.held); /* an ignored cancel takes no memory */
+    ok(filch_send(w.sched, a.pid, filch_none()));
+    actor_ends(&w, &a, FILCH_EUSER + 5);
+    SAW(&s, FILCH_EVENT_MESSAGE);
+    end(&w, &s);
+}
+
 TEST(finally_runs_once_when_the_body_reaches_it)
 {
     fixture w;
@@ -446,6 +483,7 @@ int main(void)
         cmocka_unit_test(the_next_event_of_any_kind_can_be_awaited),
         cmocka_unit_test(a_cancel_ends_an_await_body_with_its_reason_at_any_point),
         cmocka_unit_test(finally_runs_on_cancel_and_may_await_while_more_cancels_are_ignored),
+        cmocka_unit_test(several_cancels_in_one_step_are_no_events_of_an_await),
         cmocka_unit_test(finally_runs_once_when_the_body_reaches_it),
         cmocka_unit_test(a_state_that_was_not_zeroed_is_refused),
     };

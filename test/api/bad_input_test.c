@@ -107,7 +107,7 @@ TEST(null_is_refused_by_every_function_that_needs_an_object)
     REFUSED(filch_registry_create(NULL), FILCH_EINVAL);
     REFUSED(filch_registry_add(NULL, FILCH_CMD_USER, never_called, NULL), FILCH_EINVAL);
 
-    /* These functions accept NULL and do nothing. */
+    /* With the argument NULL each of these functions does nothing. */
     filch_drop(NULL);
     filch_values_drop(NULL);
     filch_registry_destroy(NULL);
@@ -191,7 +191,7 @@ TEST(options_of_an_older_or_newer_header_are_understood)
     newer_options newer = { .known = FILCH_OPTIONS_INIT };
     newer.known.size = sizeof newer;
     newer.known.workers = FILCH_NO_WORKERS;
-    /* the fields that this version does not know are 0, so they are accepted */
+    /* the fields that this version does not know are 0, so the struct is accepted */
     ok(filch_sched_create(&sched, &newer.known));
     same(filch_sched_stop(sched, 0, NULL), FILCH_OK);
 
@@ -553,7 +553,7 @@ TEST(a_payload_over_payload_max_is_refused_everywhere)
     spawn.args = filch_bytes(big, sizeof big);
     ok(filch_spawn(w.sched, &takes_anything, &spawn, NULL));
 
-    /* the refused completion above has left the yield outstanding */
+    /* the yield is still outstanding, because its completion with more than PAYLOAD_MAX bytes was refused */
     ok(filch_complete(waiting_for, 1, filch_bytes(big, PAYLOAD_MAX), FILCH_OK));
     ok(filch_send(w.sched, a.pid, filch_bytes(big, PAYLOAD_MAX)));
     (void)fixture_tick(&w);
@@ -622,7 +622,7 @@ static filch_err play_long(actor *me, const filch_event *events, size_t count, f
 {
     if (me->stage++ == 0) {
         fli_store_rel(&turn, 1);
-        while (fli_load_acq(&turn) != 2) fli_thread_yield();
+        while (fli_load_acq(&turn) != 2) yield_slice();
     }
     return play_idle(me, events, count, out);
 }
@@ -641,7 +641,7 @@ TEST(a_second_thread_that_ticks_or_stops_gets_ebusy)
     begin_and_count();
     actor_start(&w, &a, play_long);
     ok(fli_thread_start(&thread, "ticker", tick_once, &ticked));
-    while (fli_load_acq(&turn) != 1) fli_thread_yield();
+    while (fli_load_acq(&turn) != 1) yield_slice();
     same(filch_tick(w.sched, 0, NULL), FILCH_EBUSY);
     same(filch_sched_stop(w.sched, 0, NULL), FILCH_EBUSY);
     filch_pid           pid;

@@ -1,6 +1,7 @@
 /* clock_test.c - sleeps, timers and tickers: they never fire early, are never lost, and are removed when their process
  * ends. */
 #include "api/fixture.h"
+#include "support/manual_clock.h"
 
 static fixture w;
 
@@ -213,7 +214,7 @@ TEST(a_timer_stopped_in_time_never_fires)
     same(cancel(&a, id), 1);
     same(cancel(&a, id), 0); /* a second cancel finds no timer */
     same(fixture_stats(&w).timers, 0);
-    send_request(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* the new timer may reuse the memory of the old one */
+    send_request(&a, DO_TIMER, FILCH_SECONDS(3600), 0); /* this timer may reuse the memory of the cancelled one */
     assert_true(d.id != id);
     same(cancel(&a, id), 0); /* the old id does not cancel the new timer */
     same(fixture_stats(&w).timers, 1);
@@ -229,6 +230,7 @@ TEST(a_process_cannot_stop_timers_or_sleeps_of_another)
     timer_log    d = { .id = 0 }, e = { .id = 0 };
     sleep_record n = { .delay_ns = FILCH_MILLISECONDS(30) };
     actor        a = { .user = &d }, b = { .user = &e }, c = { .user = &n };
+    clock_stop();
     fixture_begin(&w, FILCH_NO_WORKERS);
     actor_start(&w, &a, play_timers);
     actor_start(&w, &b, play_timers);
@@ -245,9 +247,11 @@ TEST(a_process_cannot_stop_timers_or_sleeps_of_another)
     }
     static const int64_t wild[] = { INT64_MAX, INT64_MIN, -1, UINT32_MAX, INT64_C(0x7fffffff00000001) };
     for (size_t i = 0; i < COUNT_OF(wild); i++) same(cancel(&b, wild[i]), 0);
+    clock_advance(FILCH_MILLISECONDS(31));
     actor_ends(&w, &c, FILCH_OK); /* the cancels did not remove the sleep of process c: it wakes and ends */
     UNTIL(&w, d.timers == 1);
     same(cancel(&a, d.id), 1);
+    clock_go();
     actor_stop(&a);
     actor_stop(&b);
     same(fixture_stats(&w).timers, 0);
@@ -288,13 +292,15 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     send_request(&a, DO_TICKER, FILCH_MILLISECONDS(1), 0);
     uint64_t armed_ns = d.armed_ns;
     /* filch_tick() is not called for 25 ms, so many ticks come due */
-    while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(25)) fli_thread_yield();
+    while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(25)) yield_slice();
     uint32_t events = d.ticks_events;
     uint64_t before_ns = fli_clock_ns();
     (void)fixture_tick(&w);
     uint64_t during = (fli_clock_ns() - before_ns) / FILCH_MILLISECONDS(1);
     assert_true(d.ticks_events - events <=
-                /* one event for the ticks of the 25 ms, one more event per period that passed during fixture_tick() */
+                /* at most 2 + during events: one event for all ticks that came due during the 25 ms, and at most
+                 * during + 1 events for the ticks that came due while fixture_tick() ran (`during`: how many whole ms
+                 * it ran) */
                 2 + during);
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
     /* one tick less is allowed, because the ticker was started a little after the request */
@@ -342,18 +348,19 @@ TEST(a_waiting_process_finds_one_message_for_all_ticks)
     filch_registry_destroy(registry);
     timer_log d = { .id = 0 };
     actor     a = { .user = &d };
+    clock_stop();
     actor_start(&w, &a, play_busy);
     (void)fixture_tick(&w);
-    uint64_t armed_ns = fli_clock_ns();                            /* the ticker starts at this time at the latest */
-    UNTIL(&w, fli_clock_ns() > armed_ns + FILCH_MILLISECONDS(10)); /* UNTIL calls filch_tick all the time */
-    /* this thread may have been suspended: delivers the ticks that came due in that time, before the yield is completed
-     * below */
-    (void)fixture_tick(&w);
+    for (int i = 0; i < 100; i++) { /* 50 ticks come due, and fire one by one */
+        clock_advance(FILCH_MICROSECONDS(100));
+        (void)fixture_tick(&w);
+    }
     same(d.ticks_events, 0);
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
-    UNTIL(&w, d.ticks_events > 0);
-    assert_true(d.ticks >= 40); /* about 50 ticks have come due */
-    assert_true(d.ticks_events <= 3);
+    (void)fixture_tick(&w);
+    same(d.ticks_events, 1);
+    assert_in_range(d.ticks, 45, 50);
+    clock_go();
     same(a.note, 0);
     actor_stop(&a);
     same(fixture_stats(&w).timers, 0);

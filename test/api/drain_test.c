@@ -17,7 +17,7 @@ enum { HOLD = FILCH_CMD_USER, MESSAGES = 1000 };
 
 static struct {
     FLI_ATOMIC(uint64_t) read, before_cancel, cancels, steps, spawned;
-    /* number of processes that have ended so far: gives each ending process its position in the order */
+    /* number of processes that have ended so far: gives each ending process its position in the order of ends */
     FLI_ATOMIC(uint32_t) order;
     FLI_ATOMIC(bool)     held, inside, release, late;
     FLI_ATOMIC(int)      code;
@@ -128,7 +128,7 @@ static filch_err held_reader_step(void *self, const filch_event *events, size_t 
 {
     if (fli_load_rlx(&seen.steps) == 0) {
         fli_store_rel(&seen.inside, true);
-        while (!fli_load_acq(&seen.release)) fli_thread_yield();
+        while (!fli_load_acq(&seen.release)) yield_slice();
     }
     return reader_step(self, events, count, out);
 }
@@ -240,6 +240,70 @@ TEST(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages)
     stop_over(&s);
 }
 
+/* Keeps its messages and never uses them: its `close` tells how many there are, in two calls. */
+typedef struct keeper {
+    filch_sched *sched;
+    uint64_t     kept;
+} keeper;
+
+static filch_err keeper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    keeper *k = self;
+    bool    is_cancelled = false;
+    k->sched = filch_out_sched(out);
+    same(filch_close_unread(k->sched, 1), FILCH_ESTATE);
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) is_cancelled = true;
+        if (events[i].type == FILCH_EVENT_MESSAGE) k->kept++;
+    }
+    fli_store_rel(&seen.read, k->kept);
+    return is_cancelled ? filch_done(out, filch_none()) : filch_idle(out);
+}
+
+static void keeper_close(void *self)
+{
+    const keeper *k = self;
+    ok(filch_close_unread(k->sched, 1));
+    ok(filch_close_unread(k->sched, 0));
+    ok(filch_close_unread(k->sched, k->kept - 1));
+}
+
+TEST(messages_that_a_process_got_and_did_not_use_are_counted_as_unread)
+{
+    static const filch_type keeping = {
+        .name = "keeper", .size = sizeof(keeper), .step = keeper_step, .close = keeper_close
+    };
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        filch_pid    early = start(sched, &keeping, filch_none());
+        filch_stats  stats = FILCH_STATS_INIT;
+        for (int i = 0; i < 3; i++) ok(filch_send(sched, early, filch_int(i)));
+        turn(sched, worker_counts[w]);
+        until(fli_load_acq(&seen.read) == 3);
+        ok(filch_cancel(sched, early));
+        turn(sched, worker_counts[w]);
+        until(filch_sched_stats(sched, &stats) == FILCH_OK && stats.ended == 1);
+        same(stats.undelivered, 3);
+
+        fli_store_rlx(&seen.read, 0);
+        filch_pid pid = start(sched, &keeping, filch_none());
+        for (int i = 0; i < 5; i++) ok(filch_send(sched, pid, filch_int(i)));
+        turn(sched, worker_counts[w]);
+        until(fli_load_acq(&seen.read) == 5);
+        same(filch_close_unread(sched, 1), FILCH_ESTATE); /* not inside a close */
+        filch_report report = FILCH_REPORT_INIT;
+        ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
+        same(report.unread, 5); /* without the three of `early`, which ended before the stop */
+        same(report.loss_count, 1);
+        same(report.losses[0].pid.serial, pid.serial);
+        same(report.losses[0].unread, 5);
+        assert_string_equal(report.losses[0].name, "keeper");
+        filch_report_free(&report);
+        test_alloc_balanced(&seen.alloc);
+    }
+}
+
 /* Sends itself three messages for each message that it reads, until 3000 were sent. So the mailbox is not empty when
  * the cancel arrives. */
 static filch_err self_sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -259,7 +323,7 @@ static filch_err self_sender_step(void *self, const filch_event *events, size_t 
 
 TEST(messages_sent_after_the_cancel_of_a_drain_do_not_delay_it)
 {
-    static const filch_type self_sender = { .name = "talker", .step = self_sender_step };
+    static const filch_type self_sender = { .name = "self_sender", .step = self_sender_step };
     EACH_WORKER_COUNT(w)
     {
         filch_sched *sched = begin_with(worker_counts[w], 4);
@@ -508,7 +572,7 @@ TEST(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted)
     filch_sched           *sched = begin(2);
     memset(ends_of, 0, sizeof ends_of);
     ok(filch_supervise(sched, &tree, NULL, NULL));
-    /* the stop waits for the last child, which is inside a step, so the siblings are not cancelled yet */
+    /* a supervisor stops its last child first: while child "h" stays inside a step, the siblings are not cancelled */
     until(fli_load_acq(&seen.inside));
     stopping  s = { .sched = sched, .deadline_ns = FILCH_SECONDS(60) };
     filch_pid first;
@@ -559,7 +623,7 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* the stop must cancel the child in a later pass, and not after a timeout */
+        /* no time limit: the stop must cancel the child because it sets ASK (see stop.c) again for all processes */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
@@ -578,16 +642,15 @@ static filch_err echo_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type echo = { .name = "echo", .step = echo_step };
 
-/* A supervisor that ends only when its child has answered a message that was sent after the cancel of the supervisor.
- * Without workers the stop sets ASK (the flag that requests a cancel, proc/state.h) for all processes before it runs a
- * step. So the worker has seen ASK of the child, and has left the cancel to the supervisor, before the supervisor ends.
- */
+/* Step of a supervisor that, when it is cancelled, sends a message to its child and ends only after the answer. Without
+ * workers the stop sets ASK (the flag that requests a cancel, proc/state.h) for all processes before it runs a step. So
+ * before the supervisor ends, the child has been stepped with ASK, and its cancel has been left to the supervisor. */
 static filch_err slow_supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *to = self;
     if (to->serial == 0) {
         filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
-        /* The name and the link are listed before the monitor by which the supervisor is found. */
+        /* In the list of relations, name and link precede the monitor by which the stop finds the supervisor. */
         options.relations = FILCH_SPAWN_SUPERVISED | FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK;
         options.name = "child";
         ok(filch_spawn(filch_out_sched(out), &echo, &options, to));
@@ -611,7 +674,7 @@ TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* the stop must cancel the child in a later pass, and not after a timeout */
+        /* no time limit: the stop must cancel the child because it sets ASK (see stop.c) again for all processes */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.read), 1);
@@ -625,6 +688,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thousand_queued_messages_are_read_before_the_cancel),
         cmocka_unit_test(a_cancel_that_overtakes_messages_counts_them_as_unread),
+        cmocka_unit_test(messages_that_a_process_got_and_did_not_use_are_counted_as_unread),
         cmocka_unit_test(filch_cancel_overtakes_messages_also_during_a_stop),
         cmocka_unit_test(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages),
         cmocka_unit_test(messages_sent_after_the_cancel_of_a_drain_do_not_delay_it),

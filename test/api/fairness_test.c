@@ -15,6 +15,7 @@
 #include "sched/find.h"
 #include "sched/sched.h"
 #include "support/check.h"
+#include "support/until.h"
 
 enum { OTHERS = 1000, WORKERS_MOST = 4, ROUNDS = 40 };
 
@@ -35,7 +36,7 @@ typedef struct arena {
     /* one record per process: wait_records[i] for processes in the deque of worker i, the last row for the global
      * queue */
     wait_record wait_records[WORKERS_MOST + 1][OTHERS];
-    /* Accessed with relaxed order, because they are only counts. */
+    /* Accessed with relaxed order, because these counts and flags order no other memory. */
     FLI_ATOMIC(uint32_t) hogs, settled, crowd_ended;
     FLI_ATOMIC(bool)     begin, go, over;
 } arena;
@@ -111,11 +112,11 @@ static filch_err hog_step(void *self, const filch_event *events, size_t count, f
     if (!*settled) {
         *settled = true;
         (void)fli_add_rlx(&the->hogs, 1);
-        while (!fli_load_rlx(&the->begin)) fli_thread_yield();
+        while (!fli_load_rlx(&the->begin)) yield_slice();
         filch_err err = spawn_crowd(my_worker());
         if (err != FILCH_OK) return err;
         (void)fli_add_rlx(&the->settled, 1);
-        while (!fli_load_rlx(&the->go)) fli_thread_yield();
+        while (!fli_load_rlx(&the->go)) yield_slice();
     }
     return fli_load_rlx(&the->over) ? filch_done(out, filch_none()) : filch_continue(out);
 }
@@ -127,10 +128,11 @@ static const filch_type hog_type = { .name = "hog", .size = sizeof(bool), .step 
 static void wait_for(FLI_ATOMIC(uint32_t) *count, uint32_t wanted)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
-    while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) fli_thread_yield();
+    while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) yield_slice();
 }
 
-/* Waits until all processes of the crowd have ended, or one has exceeded the bound. */
+/* Waits until all processes of the crowd have ended, but no longer than until each worker has made more steps than
+ * `bound` allows for the rounds of one process, or until LIMIT has passed. */
 static void wait_for_the_crowd(uint64_t bound)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), enough = 0;
@@ -139,7 +141,7 @@ static void wait_for_the_crowd(uint64_t bound)
     for (uint32_t done = 0; done < the->workers && fli_clock_ns() < until;) {
         if (fli_load_rlx(&the->crowd_ended) == (the->workers + 1) * OTHERS) return;
         if (clock_of(done) > enough) done++;
-        else fli_thread_yield();
+        else yield_slice();
     }
 }
 
@@ -169,9 +171,9 @@ static void play(uint32_t workers, uint32_t rounds, uint32_t fair_every)
     the->rounds = rounds;
     ok(filch_sched_create(&the->sched, &opt));
 
-    /* Computes `ready`, the number of processes that a process may have to wait for. With one round no process changes
-     * its queue and waits only for that queue. A process that continues moves to the deque of its worker; in the worst
-     * case all processes are in that deque. */
+    /* `ready` is the maximum number of processes in the queue in which a process waits. With one round, each process
+     * stays in the queue into which it was spawned. With more rounds, a process that returns CONTINUE moves to the
+     * deque of the worker that ran it, so in the worst case one deque has all processes. */
     uint64_t ready = rounds == 1 ? OTHERS + 1 : (uint64_t)(workers + 1) * OTHERS + workers;
     uint64_t bound = FLI_FAIR_BOUND(the->sched, ready);
     for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(the->sched, &hog_type, NULL, NULL));

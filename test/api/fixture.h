@@ -19,6 +19,7 @@
 #include "port/thread.h"
 #include "support/check.h"
 #include "support/patience.h"
+#include "support/until.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof(array)[0])
 
@@ -30,13 +31,14 @@ typedef struct fixture {
     FLI_ATOMIC(bool)    deny;       /* all allocations fail */
 } fixture;
 
-/* Header in front of each allocated block. Its size is the strictest alignment. */
+/* Header in front of each allocated block. Its size is a multiple of the strictest alignment, so that the block after
+ * it is aligned for every type. */
 typedef union fixture_block {
     size_t      size;
     max_align_t align;
 } fixture_block;
 
-/* Bytes after each block, which must stay unchanged. */
+/* Bytes that fixture_alloc() puts behind each block. A changed byte shows that the block was written past its end. */
 static const char fixture_fence[] = "outside of block";
 
 static inline bool fixture_is_fenced(const fixture_block *block)
@@ -108,7 +110,7 @@ static inline uint32_t fixture_tick(fixture *w)
 static inline void fixture_turn(fixture *w)
 {
     if (w->ticks) (void)fixture_tick(w);
-    fli_thread_yield();
+    yield_slice();
 }
 
 static inline filch_stats fixture_stats(fixture *w)
@@ -133,7 +135,7 @@ static inline fixture_wait fixture_wait_begin(void)
                            .steps = UINT64_MAX };
 }
 
-/* Returns true if waiting is useless: the time is up, or no process was stepped for STANDSTILL_NS. */
+/* Returns true if FOR_EVER_NS has passed since the wait began, or if no process was stepped for STANDSTILL_NS. */
 static inline bool fixture_wait_is_over(fixture *w, fixture_wait *wait)
 {
     if (patience_is_over(&wait->still)) {
@@ -172,7 +174,7 @@ static inline bool is_null_pid(filch_pid pid)
     return pid.node == 0 && pid.serial == 0;
 }
 
-/* Returns the length of a loop: `full` at FILCH_TEST_SCALE 100, at least `least`. */
+/* Returns the number of rounds of a loop: FILCH_TEST_SCALE percent of `full` (default 100), at least `least`. */
 static inline uint32_t fixture_scale(uint32_t full, uint32_t least)
 {
     const char *percent = getenv("FILCH_TEST_SCALE");
@@ -189,7 +191,7 @@ typedef struct sighting {
     uint64_t   tag;
     filch_pid  from;
     filch_kind kind;
-    int64_t    number; /* value of filch_as_int() */
+    int64_t    number; /* result of filch_as_int() on the payload of the event */
     uint32_t   step;   /* number of the step that got the event, from 1 */
 } sighting;
 
@@ -210,7 +212,7 @@ struct actor {
     size_t     seen_count; /* number of all events, including those that did not fit into `seen` */
     uint32_t   inits, closes;
     filch_err  exit_error;
-    filch_data result; /* the result of the process, with a reference kept by on_exit */
+    filch_data result; /* the result of the process; on_exit has taken a reference by filch_keep() */
     /* number of on_exit calls, written last: once it is 1, the fields above may be read */
     FLI_ATOMIC(uint32_t) exits;
 };

@@ -34,7 +34,7 @@ static filch_err yield_once_step(void *self, const filch_event *events, size_t c
     return filch_idle(out);
 }
 
-static const filch_type yielder = { .name = "asker", .step = yield_once_step };
+static const filch_type yielder = { .name = "yielder", .step = yield_once_step };
 
 static filch_err on_send_on(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -115,7 +115,7 @@ static void *slow_alloc(void *user, void *old, size_t old_size, size_t size)
     return realloc(old, size);
 }
 
-/* Spawns one process with these values, lets the process end, and drops the values. */
+/* Spawns one process that inherits `values`, lets the process end, and drops `values`. */
 static void live_with(filch_values *values)
 {
     static const filch_type type = { .name = "heir", .step = inherit };
@@ -154,7 +154,7 @@ TEST(a_user_value_named_like_the_deadline_is_not_taken_for_it)
 {
     filch_values *values;
     ok(filch_values_create(NULL, "filch.deadline", filch_str("soon"), &values));
-    live_with(values); /* before the fix, the end of the process crashed here */
+    live_with(values); /* the end of the process must not read the text "soon" as a deadline */
     same(observed.deadline_ns, FILCH_FOREVER);
 }
 

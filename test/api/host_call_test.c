@@ -302,8 +302,8 @@ TEST(a_thread_waits_for_the_end_of_a_process_and_gets_its_result)
     begin_waiting(&for_b, &w, b.pid, wait_for_end);
     UNTIL(&w, fixture_stats(&w).steps >= 4 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     UNTIL(&w, fixture_stats(&w).alive == 4);
-    /* When both workers are parked, the two helper processes of the waiting threads have run, and each monitors its
-     * process. */
+    /* When both workers are parked, the two helper processes of the waiting threads have run, and each monitors the
+     * process for which its thread waits. */
     UNTIL(&w, fixture_stats(&w).asleep == 2);
     ok(filch_send(w.sched, a.pid, filch_int(2)));
     ok(filch_send(w.sched, b.pid, filch_int(3)));
@@ -488,7 +488,7 @@ static filch_err idle_child_step(void *self, const filch_event *events, size_t c
     return has_cancel(events, count) ? filch_done(out, filch_none()) : filch_idle(out);
 }
 
-static const filch_type idle_child = { .name = "kid", .step = idle_child_step };
+static const filch_type idle_child = { .name = "child", .step = idle_child_step };
 
 static FLI_ATOMIC(uint32_t) released;
 
@@ -541,8 +541,8 @@ static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, co
 
 static const filch_type refusing = { .name = "refusing", .init = refuse, .step = idle_child_step };
 
-/* filch_child_start_wait() can return one code both for a failure of the call and as the answer of the supervisor. In
- * both cases `release` must be called once. */
+/* An error code of filch_child_start_wait() can mean that the call failed, or that the supervisor answered with this
+ * code. In both cases `release` must be called once. */
 TEST(a_child_that_a_thread_starts_is_released_once_whatever_the_error)
 {
     static const filch_supervisor tree = { 0 };
@@ -739,8 +739,8 @@ TEST(ending_the_waiting_process_ends_the_wait)
     fixture_end(&w);
 }
 
-/* Returns the pid of the helper process that waits for a thread. filch_sched_wait does not publish it, so the pid is
- * searched in slots near that of `other`. */
+/* Returns the pid of the helper process by which a thread waits in filch_sched_wait(), which does not return this pid.
+ * Searches for the helper process in the slots behind the slot of `other`. */
 static filch_pid find_caller(filch_sched *sched, filch_pid other)
 {
     filch_info info = { .size = sizeof info };

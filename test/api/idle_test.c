@@ -8,6 +8,7 @@
 #include "port/cpu.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/until.h"
 
 #include <dirent.h>
 #include <filch.h>
@@ -23,12 +24,6 @@ enum { WORKERS = 4 };
 #define LIMIT FILCH_SECONDS(60)
 #define SILENCE FILCH_SECONDS(5)
 
-static uint64_t scaled(uint64_t count)
-{
-    const char *percent = getenv("FILCH_TEST_SCALE");
-    return count * (percent != NULL ? strtoull(percent, NULL, 10) : 100) / 100;
-}
-
 /* Sleeps for `ns`. The tests of this file check that nothing happens in a time span, so they must wait in real time. */
 static void let_time_pass(uint64_t ns)
 {
@@ -36,7 +31,7 @@ static void let_time_pass(uint64_t ns)
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &span, &span) != 0) {}
 }
 
-/* Sums over all workers of what the kernel counts. */
+/* What the kernel reports about the threads of the workers, summed over all workers. */
 typedef struct census {
     uint64_t switches; /* context switches of the workers so far */
     uint32_t workers;
@@ -100,8 +95,8 @@ static void settle(filch_sched *sched)
 }
 
 /* Number of times this program was stopped and continued (SIGSTOP, SIGCONT). A stop causes context switches of every
- * thread, so the test cannot use counts of switches then. Workers block all signals, so the handler runs on the test's
- * thread, before that thread does anything else. */
+ * thread, so check_silence() then measures again. Workers block all signals, so the handler of SIGCONT runs on the
+ * test's thread, before that thread reads any count. */
 static volatile sig_atomic_t stops;
 
 static void on_continue(int number)
@@ -110,8 +105,8 @@ static void on_continue(int number)
     stops = stops + 1;
 }
 
-/* Checks that all workers are parked and no thread runs for `ns`. Measures again if the program was stopped
- * meanwhile. */
+/* Checks that all workers stay parked and make no context switch for `ns` nanoseconds. Measures again if the program
+ * was stopped (SIGSTOP) meanwhile. */
 static void check_silence(filch_sched *sched, uint64_t ns)
 {
     struct sigaction count_it = { .sa_handler = on_continue }, usual;
@@ -166,7 +161,7 @@ static void wait_served(uint64_t wanted)
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
     while (fli_load_rlx(&served) < wanted) {
         assert_true(fli_clock_ns() < until);
-        fli_thread_yield();
+        yield_slice();
     }
 }
 
@@ -196,7 +191,7 @@ TEST(an_idle_scheduler_makes_no_context_switches)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* Ends when it is cancelled. */
+/* The process ends on a cancel, and ignores all other events. */
 static filch_err passer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -206,7 +201,8 @@ static filch_err passer_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-/* A parked worker wakes to return the memory of the peak, and no more when that is done. */
+/* After a peak of processes, a parked worker wakes several times to return memory to the system. When this memory is
+ * returned, no worker wakes any more. */
 TEST(an_idle_scheduler_makes_no_context_switches_after_a_peak)
 {
     enum { PEAK = 30000 };
@@ -215,7 +211,7 @@ TEST(an_idle_scheduler_makes_no_context_switches_after_a_peak)
     filch_sched            *sched = start(WORKERS, NULL, 0);
     for (int i = 0; i < PEAK; i++) ok(filch_spawn(sched, &passer, NULL, &pids[i]));
     for (int i = 0; i < PEAK; i++) ok(filch_cancel(sched, pids[i]));
-    while (stats_of(sched).alive > 0 || stats_of(sched).memory_returned == 0) fli_thread_yield();
+    until(stats_of(sched).alive == 0 && stats_of(sched).memory_returned > 0);
     /* Memory is returned in portions, with pauses of at most 100 ms. */
     for (uint64_t returned = 0; stats_of(sched).memory_returned != returned;) {
         returned = stats_of(sched).memory_returned;
@@ -281,7 +277,7 @@ static filch_err late_clerk_step(void *self, const filch_event *events, size_t c
     (void)self, (void)events;
     if (count == 0) {
         fli_store_rlx(&held, true);
-        while (!fli_load_rlx(&released)) fli_thread_yield();
+        while (!fli_load_rlx(&released)) yield_slice();
     }
     return count == 0 ? filch_idle(out) : filch_done(out, filch_none());
 }
@@ -299,7 +295,7 @@ TEST(one_submission_wakes_one_worker_also_beside_a_long_step)
     for (uint64_t round = 1; round <= 20; round++) {
         while (!fli_load_rlx(&held) || stats_of(sched).asleep < WORKERS - 1) {
             assert_true(fli_clock_ns() < until);
-            fli_thread_yield();
+            yield_slice();
         }
         filch_stats before = stats_of(sched);
         ok(filch_send(sched, pid, filch_int(1)));
@@ -343,7 +339,7 @@ TEST(dense_timers_share_their_wake_ups)
     filch_sched *sched = start(2, NULL, 0);
     fli_store_rlx(&started, 0);
     for (uint32_t i = 0; i < SLEEPERS; i++) ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
-    while (fli_load_rlx(&started) < SLEEPERS) fli_thread_yield();
+    until(fli_load_rlx(&started) >= SLEEPERS);
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
     /* does not read the statistics in this time, because reading them would keep the workers from parking */

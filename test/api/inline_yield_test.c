@@ -125,8 +125,8 @@ static const int32_t worker_counts[] = { FILCH_NO_WORKERS, 1, 2 };
 #define EVERYWHERE(a, play, with) \
     for (size_t at = 0; at < COUNT_OF(worker_counts) && plays(a, worker_counts[at], play, with); at++, fixture_end(&w))
 
-/* Makes a yield and waits, ROUNDS times; then idles. The command is NUMBER, in round SPECIAL the number in `user`. The
- * tag is the number of the round. */
+/* Makes a yield and waits for its completion, ROUNDS times; then idles. The command is NUMBER; in round SPECIAL it is
+ * the command with the id `user`. The tag is the number of the round. */
 static filch_err play_rounds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count) && me->stage == ROUNDS) return filch_done(out, filch_none());
@@ -565,7 +565,8 @@ TEST(blocking_work_may_be_yielded_in_the_inline_loop)
     actor a;
     EVERYWHERE(&a, play_works, 0)
     {
-        UNTIL(&w, fixture_stats(&w).completions == ROUNDS); /* the pool's thread counts a completion after making it */
+        /* waits, because a thread of the pool makes its completion first and counts it later */
+        UNTIL(&w, fixture_stats(&w).completions == ROUNDS);
         has_all(&a);
         check_completion(&a, SPECIAL, SPECIAL);
         counts(ROUNDS, 0);
@@ -656,7 +657,7 @@ TEST(timers_fire_beside_the_inline_loop_and_stop_ends_it)
         actor_start(&w, &b, play_sleeps);
         for (patience left = patience_begin(FILCH_SECONDS(10)); !is_over(&b);) {
             if (w.ticks) ok(filch_tick(w.sched, 1000, NULL));
-            fli_thread_yield();
+            yield_slice();
             assert_false(patience_is_over(&left));
         }
         actor_ends(&w, &b, FILCH_OK);

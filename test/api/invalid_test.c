@@ -50,6 +50,7 @@ static const filch_stream stream = { 1 };
 
 static void bad_statuses(filch_out *out)
 {
+    refused(filch_close_unread(NULL, 1), "sched");
     refused(filch_continue(NULL), "out");
     refused(filch_wait(NULL), "out");
     refused(filch_idle(NULL), "out");
@@ -269,7 +270,7 @@ TEST(invalid_payload_context_and_registry_arguments_are_named)
     none_wrong();
 }
 
-/* Checks that a scheduler with this value of one option is refused. */
+/* Checks that filch_sched_create() refuses options in which `field` has the value `value`. */
 #define OPTION(field, value, word)                       \
     do {                                                 \
         filch_options opt = FILCH_OPTIONS_INIT;          \
@@ -484,6 +485,8 @@ TEST(invalid_supervisor_arguments_are_named)
     refused(filch_child_start_tagged(w.sched, null_pid, NULL, 1), "child");
     refused(filch_child_stop_tagged(NULL, null_pid, "id", 1), "sched");
     refused(filch_child_stop_tagged(w.sched, null_pid, NULL, 1), "id");
+    refused(filch_child_list_tagged(NULL, null_pid, 1), "sched");
+    refused(filch_child_await_tagged(NULL, null_pid, 1), "sched");
     refused(filch_child_start_wait(NULL, null_pid, &(filch_child){ .id = "id" }, 0, NULL), "sched");
     refused(filch_child_start_wait(w.sched, null_pid, NULL, 0, NULL), "child");
     refused(filch_child_stop_wait(NULL, null_pid, "id", 0), "sched");

@@ -17,6 +17,7 @@ static fixture w;
 static bool   endless;
 static size_t between, most, total; /* between: bytes transferred since the last step of the second process; most: the
                                        maximum of `between`; total: all bytes */
+static size_t largest;              /* the most bytes that one system call has transferred */
 static size_t since_clock, most_since_clock;
 static int    aborted; /* number of connections that will be closed before they are accepted */
 
@@ -25,6 +26,7 @@ static ssize_t move(size_t size)
     between += size;
     since_clock += size;
     total += size;
+    if (size > largest) largest = size;
     if (between > most) most = between;
     if (since_clock > most_since_clock) most_since_clock = since_clock;
     return (ssize_t)size;
@@ -89,7 +91,7 @@ static int connect_to(script *server)
 
 static void count_from_here(void)
 {
-    between = most = total = since_clock = most_since_clock = 0;
+    between = most = total = largest = since_clock = most_since_clock = 0;
 }
 
 /* Runs the script `server`, which begins with SERVE and DO_PAUSE, together with a second process that is always
@@ -129,6 +131,16 @@ TEST(a_read_of_an_exact_size_lets_others_run)
     same(server.result[4].size, LOTS);
     assert_true(total >= LOTS);
     assert_true(most <= BOUND);
+}
+
+/* The command itself receives its bytes into a block that grows up to FLI_IO_BUDGET_BYTES, so no single call of the
+ * command has space for a whole budget. Only a later attempt, after a report of the poller, has it. */
+TEST(an_attempt_after_a_report_may_move_a_whole_budget)
+{
+    script server = SCRIPT(SERVE, DO_PAUSE, DO_EXACTLY(LOTS));
+    play_beside_it(&server);
+    ok(server.result[4].error);
+    same(largest, FLI_IO_BUDGET_BYTES);
 }
 
 TEST(a_read_until_a_delimiter_that_does_not_come_lets_others_run)
@@ -230,11 +242,11 @@ TEST(the_clock_is_read_while_a_process_keeps_reading)
 static void sleep_past(uint64_t span_ns)
 {
     uint64_t until_ns = __real_fli_clock_ns() + span_ns;
-    while (__real_fli_clock_ns() <= until_ns) fli_thread_yield();
+    while (__real_fli_clock_ns() <= until_ns) yield_slice();
 }
 
 /* The scheduler does not run for LATE_NS, in which bytes arrive and the deadline of the read passes. When the scheduler
- * runs again, it finds both. */
+ * runs again, it finds both the bytes and the timer that is due. */
 #define LATE_NS FILCH_MILLISECONDS(2)
 
 TEST(bytes_that_came_before_the_deadline_are_read_though_the_timer_is_due)
@@ -290,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_read_of_an_exact_size_lets_others_run),
+        cmocka_unit_test(an_attempt_after_a_report_may_move_a_whole_budget),
         cmocka_unit_test(a_read_until_a_delimiter_that_does_not_come_lets_others_run),
         cmocka_unit_test(a_write_to_a_peer_that_takes_everything_lets_others_run),
         cmocka_unit_test(an_operation_with_timeout_0_takes_all_bytes_and_lets_others_run),

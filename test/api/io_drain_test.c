@@ -181,7 +181,7 @@ static void read_late(void *arg)
 {
     client *c = arg;
     char    bytes[65536];
-    while (!filch_sched_stopping(c->sched)) fli_thread_yield();
+    while (!filch_sched_stopping(c->sched)) yield_slice();
     int second = dial();
     for (ssize_t n; (n = read(c->fd, bytes, sizeof bytes)) > 0;) c->got += (uint64_t)n;
     (void)close(second);
@@ -226,8 +226,11 @@ TEST(a_reply_that_is_not_read_is_counted_as_cut)
     EACH_WORKER_COUNT(w)
     {
         int          fd;
+        char         first;
         filch_sched *sched = reply_begun(worker_counts[w], &fd);
         filch_report report = FILCH_REPORT_INIT;
+        /* the step has requested the write; waits until a part of the reply is written */
+        until(recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
         same(filch_sched_stop(sched, FILCH_MILLISECONDS(20), &report), FILCH_EDEADLINE);
         assert_true(report.forced == 1 && report.writes == 1 && report.loss_count == 1);
         assert_true(report.bytes > 0 && report.bytes < REPLY_SIZE);

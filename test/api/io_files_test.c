@@ -78,6 +78,20 @@ TEST(a_file_is_synced_and_truncated){ FOR_WORKER_COUNTS({
     same(s.result[16].error, FILCH_EINVAL);
 }) }
 
+/* The read that fails leaves the whole file in the read buffer, so the position for the write is 0. */
+TEST(a_write_after_a_line_that_was_too_long_begins_where_the_line_begins){ FOR_WORKER_COUNTS({
+    const char *path = in_folder(0, "line");
+    script s = SCRIPT(DO_OPEN(path, WRITES), DO_WRITE("0123456789"), DO_SEEK(0, 0), DO_UNTIL("\n", 4), DO_WRITE("AB"),
+                      DO_READ(0), DO_SEEK(0, 0), DO_READ(0));
+    script_start(&w, &s);
+    script_ends(&w, &s);
+    same(s.result[3].error, FILCH_ETOOBIG);
+    ok(s.result[4].error);
+    assert_string_equal(s.result[5].bytes, "23456789");
+    ok(s.result[6].error);
+    assert_string_equal(s.result[7].bytes, "AB23456789");
+}) }
+
 TEST(a_stream_that_is_no_file_is_not_synced){ FOR_WORKER_COUNTS({
     script s = SCRIPT(DO_LISTEN("127.0.0.1:0"), DO_SYNC(0), DO_TRUNCATE(0));
     script_start(&w, &s);
@@ -135,7 +149,7 @@ TEST(a_durable_rename_syncs_both_directories)
         ok(s.result[6].error);
         ok(s.result[7].error);
         /* two calls of fsync failed: for the second directory of the first rename, and for the only directory of the
-         * second rename. The third rename, without FILCH_RENAME_SYNC, makes none */
+         * second rename. The third rename, without FILCH_RENAME_SYNC, calls no fsync */
         same(refused(fsync), 2);
         refuse_no_more(fsync);
     })
@@ -375,6 +389,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_synced_and_truncated),
+        cmocka_unit_test(a_write_after_a_line_that_was_too_long_begins_where_the_line_begins),
         cmocka_unit_test(a_stream_that_is_no_file_is_not_synced),
         cmocka_unit_test(a_write_to_a_full_device_returns_enospace),
         cmocka_unit_test(a_delayed_write_error_is_reported_by_sync_and_by_close),

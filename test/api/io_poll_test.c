@@ -41,7 +41,7 @@ static void fill(int fd)
     same(errno, EAGAIN);
 }
 
-static void drain(int fd)
+static void read_all(int fd)
 {
     char    bytes[4096];
     ssize_t n;
@@ -179,7 +179,7 @@ TEST(several_polls_of_one_descriptor_each_get_the_requested_events)
         script *all[] = { &in, &out, &both, &in_too };
         for (size_t i = 0; i < 4; i++) script_start(&w, all[i]);
         for (size_t i = 0; i < 4; i++) UNTIL(&w, waits(all[i], 0));
-        drain(ends[1]);
+        read_all(ends[1]);
         script_ends(&w, &out);
         same(out.result[0].number, FILCH_POLL_OUT);
         UNTIL(&w, script_stage(&both) == 1);

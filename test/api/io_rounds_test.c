@@ -92,7 +92,7 @@ static void close_all(void)
 #define TURNS_UNTIL(steps, condition)                                       \
     for (patience left = patience_begin(FILCH_SECONDS(2)); !(condition);) { \
         if (w.ticks) ok(filch_tick(w.sched, (steps), NULL));                \
-        fli_thread_yield();                                                 \
+        yield_slice();                                                      \
         assert_false(patience_is_over(&left));                              \
     }
 

@@ -42,7 +42,7 @@ static void peer_reset(int fd)
 
 /* Reads `at_least` bytes, or all bytes until the end of the stream. Runs the scheduler while it waits. Returns the
  * number of bytes read. */
-static size_t peer_drain(int fd, size_t at_least)
+static size_t peer_read(int fd, size_t at_least)
 {
     char   bytes[65536];
     size_t sum = 0;
@@ -121,7 +121,7 @@ TEST(a_write_completes_only_when_a_slow_reader_has_made_room)
         for (int i = 0; i < 100; i++) fixture_turn(&w);
         /* the write has not completed, because 8 MiB do not fit into the system's buffers */
         same(script_stage(&server), 3);
-        same(peer_drain(fd, LOTS), LOTS);
+        same(peer_read(fd, LOTS), LOTS);
         script_ends(&w, &server);
         same(server.result[3].error, FILCH_OK);
         same(server.result[3].number, LOTS);
@@ -296,7 +296,7 @@ TEST(bytes_that_arrive_while_read_ahead_bytes_are_left_are_not_lost){ FOR_WORKER
     UNTIL(&w, w.ticks || fixture_stats(&w).asleep > 0);
     ok(filch_send(w.sched, server.actor.pid, filch_none()));
     for (int i = 0; i < 20; i++) fixture_turn(&w);
-    /* the reads needed no further report, because all bytes had arrived */
+    /* the reads needed no further readiness report of the poller, because all bytes had arrived */
     if (w.ticks) assert_true(script_is_over(&server));
     script_ends(&w, &server);
     assert_string_equal(server.result[5].bytes, "abcdefghij");
@@ -396,7 +396,7 @@ TEST(a_given_stream_that_is_never_taken_is_closed){ FOR_WORKER_COUNTS({
     int  fd = peer_connect(&server);
     char got;
     script_ends(&w, &server);
-    while (recv(fd, &got, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN) fixture_turn(&w);
+    UNTIL(&w, recv(fd, &got, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN);
     same(recv(fd, &got, 1, 0), 0);
     close(fd);
     ok(filch_cancel(w.sched, never_takes.pid));
@@ -456,7 +456,7 @@ TEST(a_process_killed_during_its_io_closes_its_streams){ FOR_WORKER_COUNTS({
         UNTIL(&w, script_is_over(&server));
         char    got;
         ssize_t n;
-        while ((n = recv(fd, &got, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) fixture_turn(&w);
+        UNTIL(&w, (n = recv(fd, &got, 1, MSG_DONTWAIT)) >= 0 || errno != EAGAIN);
         assert_true(n <= 0);
         close(fd);
     }
@@ -483,7 +483,8 @@ TEST(stop_cancels_processes_that_wait_for_io)
 
 static filch_stream last_client;
 
-/* The process connects to itself and waits for bytes. On a cancel it sends these bytes to itself. */
+/* The process connects to itself and reads one end of the connection. On a cancel it writes a byte to the other end;
+ * when the read gets the byte, the process ends. */
 static filch_err play_last_bytes(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     enum { LISTENING = 1, ACCEPTED, CONNECTED, SENT, BYTES };
@@ -634,8 +635,8 @@ TEST(waiting_for_a_connection_uses_no_cpu)
     script server = SCRIPT(SERVE, DO_READ(0));
     script_start(&w, &server);
     UNTIL(&w, is_ready(&server));
-    /* Sentinel timeouts that were set while there was work may still expire. After these the scheduler must make no
-     * context switch. */
+    /* Sentinel timeouts that were set while there was work may still expire. When all of them have expired, the
+     * scheduler must make no context switch. */
     bool silent = false;
     for (int i = 0; i < 100 && !silent; i++) {
         filch_stats   before = fixture_stats(&w);

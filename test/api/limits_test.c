@@ -1,6 +1,7 @@
 /* limits_test.c - mailboxes with a limit: the five overflow policies, as observed by the sender, by the receiver, and
  * by filch_inspect. */
 #include "api/fixture.h"
+#include "support/until.h"
 
 static fixture w;
 
@@ -78,13 +79,13 @@ TEST(drop_newest_returns_edropped_and_reports_the_count_to_the_receiver)
     same(a.seen[0].type, FILCH_EVENT_DROPPED);
     same(a.seen[0].kind, FILCH_KIND_INT);
     same(a.seen[0].number, 4);
-    /* the messages 0 to 2 were kept, the newer ones dropped */
+    /* the messages 0 to 2 were kept, and the four newer messages were dropped */
     for (int i = 0; i < 3; i++) same(a.seen[1 + i].number, i);
     filch_stats stats = fixture_stats(&w);
     same(stats.sent, 3);
     same(stats.dropped, 4);
     same(stats.refused, 0);
-    same(fixture_inspect(&w, a.pid).dropped, 4); /* a DROPPED event does not reset the count */
+    same(fixture_inspect(&w, a.pid).dropped, 4); /* counts all drops since the spawn, also those that were reported */
 
     send_numbers(&a, 10, 3, FILCH_OK);
     send_numbers(&a, 13, 1, FILCH_EDROPPED);
@@ -138,7 +139,7 @@ static filch_err play_held(actor *me, const filch_event *events, size_t count, f
 {
     if (count > 0 && events[0].type == FILCH_EVENT_MESSAGE && me->stage++ == 0) {
         fli_store_rel(&inside, 1);
-        while (fli_load_acq(&inside) != 2) fli_thread_yield();
+        while (fli_load_acq(&inside) != 2) yield_slice();
     }
     return play_idle(me, events, count, out);
 }
@@ -151,7 +152,7 @@ TEST(a_drop_during_a_step_is_reported_before_the_process_idles)
     actor_start_with(&w, &a, play_held, limited(FILCH_OVERFLOW_DROP_NEWEST, 1, 0));
     UNTIL(&w, fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
     send_numbers(&a, 0, 1, FILCH_OK);
-    while (fli_load_acq(&inside) != 1) fli_thread_yield();
+    while (fli_load_acq(&inside) != 1) yield_slice();
     send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step is reading still occupies the mailbox */
     fli_store_rel(&inside, 2);
     UNTIL(&w, fixture_stats(&w).steps == 3); /* the drops are reported without a further message */
@@ -446,8 +447,8 @@ TEST(drop_oldest_trims_while_the_receiver_is_blocked)
 
 /* ---- senders that wait for space in a mailbox ---- */
 
-/* Sends `times` numbers to the actor `to`, one at a time by filch_yield_send. Ends when all are sent, or with the first
- * error of a completion. */
+/* State of a process that sends `times` numbers to the actor `to`, one at a time by filch_yield_send(). The process
+ * ends when all numbers are sent, or with the first error of a completion. */
 typedef struct pusher {
     actor  *to;
     int64_t number, times, sent;
@@ -566,7 +567,7 @@ TEST(waiting_senders_fail_when_the_receiver_ends)
     ok(filch_terminate(w.sched, a.pid));
     actor_ends(&w, &a, FILCH_EKILLED);
     for (int i = 0; i < SENDERS; i++) actor_ends(&w, &senders[i], FILCH_EDEAD);
-    /* undelivered are the messages of the waiting senders, and the message in the mailbox */
+    /* the undelivered messages are one message of each waiting sender, and the message in the mailbox */
     same(fixture_stats(&w).undelivered, SENDERS + 1);
     fixture_end(&w);
 }
@@ -617,9 +618,11 @@ TEST(stop_ends_senders_and_receivers_that_wait_for_each_other)
 
 /* ---- the end of a receiver for which very many senders wait ---- */
 
-static FLI_ATOMIC(uint64_t) told, told_otherwise; /* completions with FILCH_EDEAD, and with another result */
+/* told: number of completions with FILCH_EDEAD; told_otherwise: number of completions with another result */
+static FLI_ATOMIC(uint64_t) told, told_otherwise;
 
-/* Yields `me->stage` sends to the actor `me->user` in its first step and counts the completions. */
+/* In its first step yields `me->stage` sends to the actor `me->user`. Counts the completions in `told` and
+ * `told_otherwise`. */
 static filch_err play_crowd(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor *to = me->user;
@@ -636,7 +639,7 @@ static filch_err play_crowd(actor *me, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* Starts `count` actors that wait for space in the mailbox of `to`, each with `times` messages. */
+/* Starts `count` actors. Each yields `times` sends to `to`, all of which wait for space in the mailbox of `to`. */
 static void start_crowd(actor *to, actor *crowd, int count, int64_t times)
 {
     fli_store_rlx(&told, 0);
@@ -652,7 +655,8 @@ static void start_crowd(actor *to, actor *crowd, int count, int64_t times)
     same(fixture_stats(&w).yields, 1 + count * times);
 }
 
-/* Runs until all of the crowd have been told, and counts its steps from the end of the receiver on. */
+/* Continues until `me->note` sends of the crowd were completed with FILCH_EDEAD. Counts in `me->stage` its own steps
+ * after the end of the receiver `me->user`. */
 static filch_err play_beside(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     actor *to = me->user;
@@ -677,7 +681,8 @@ TEST(a_million_waiting_senders_are_told_that_the_receiver_ended)
     same(fli_load_rlx(&told), total);
     same(fli_load_rlx(&told_otherwise), 0);
     same(fixture_stats(&w).undelivered, total + 1);
-    /* The senders are completed in slices of 1024: a process beside them runs meanwhile. */
+    /* The runtime completes 1024 sends in each step of a process of its own (sched/refuser.c), so `beside` is stepped
+     * between these steps. */
     assert_true(beside.stage >= total / 1024 / 2);
     fixture_end(&w);
 }
@@ -708,25 +713,25 @@ TEST(a_stop_by_force_frees_the_messages_of_many_waiting_senders)
     for (int i = 0; i < CROWD; i++) same(crowd[i].closes, 1);
 }
 
-/* The stop comes when the receiver has ended and most of its senders have not been told yet. */
+/* The stop begins when the receiver has ended and most of the sends to it are not completed yet. */
 TEST(a_stop_by_force_while_waiting_senders_are_refused_frees_their_messages)
 {
-    actor    a = { .stage = 0 }, crowd;
-    uint32_t ran;
+    actor a = { .stage = 0 }, crowd;
     begin_with_handler(FILCH_NO_WORKERS);
     start_crowd(&a, &crowd, 1, 50000);
     ok(filch_terminate(w.sched, a.pid));
-    while (!is_over(&a)) ok(filch_tick(w.sched, 1, &ran));
-    same(fixture_stats(&w).alive, 2); /* the sender, and the process that completes its yields */
+    until(filch_tick(w.sched, 1, NULL) == FILCH_OK && is_over(&a));
+    /* the process of `crowd`, and the process of the runtime that completes its yields (sched/refuser.c) */
+    same(fixture_stats(&w).alive, 2);
     fixture_end_as(&w, 0, FILCH_EDEADLINE);
     same(crowd.closes, 1);
 }
 
 /* ---- full mailboxes with many senders at once ---- */
 
-/* Counts its messages by sender, and checks that the messages of each sender arrive in order. */
 enum { MANY_SENDERS = 8 };
 
+/* State of a process that counts its messages, and checks that the messages of each sender arrive in order. */
 typedef struct tally {
     int64_t  next[MANY_SENDERS];
     int64_t  received, dropped, out_of_order;

@@ -309,7 +309,7 @@ static int64_t bytes_of(uint32_t count)
     }
     int64_t held = fli_load_rlx(&w.bytes) - before;
     ok(filch_send(w.sched, hub.pid, filch_int(FAILURE)));
-    while (fixture_stats(&w).alive > 0) fixture_tick(&w);
+    UNTIL(&w, fixture_stats(&w).alive == 0);
     same(hub.exit_error, FAILURE);
     fixture_end(&w);
     free(pids);

@@ -3,6 +3,7 @@
 
 #include "api/fixture.h"
 #include "port/atomic.h"
+#include "support/until.h"
 
 enum { PROCESSES = 200 };
 
@@ -59,7 +60,7 @@ static void run_line(const char *name, uint32_t max_processes)
     opt.max_processes = max_processes;
     ok(filch_sched_create(&l.sched, &opt));
     spawn_next(&l);
-    while (fli_load_acq(&l.ended) < PROCESSES) (void)!filch_tick(l.sched, 100, NULL);
+    until(filch_tick(l.sched, 100, NULL) == FILCH_OK && fli_load_acq(&l.ended) >= PROCESSES);
     same(fli_load_rlx(&l.last_error), FILCH_OK);
     same(fli_load_rlx(&l.refused), 0);
     same(fli_load_rlx(&l.found_alive), 0);
@@ -77,7 +78,7 @@ TEST(on_exit_may_spawn_a_process_at_the_limit_of_processes)
     run_line("the one", 1);
 }
 
-/* ---- during the end of a process: a name that is not found can be registered ---- */
+/* ---- in close, the name of the ended process is not found and can be registered again ---- */
 
 static struct {
     filch_sched *sched;
@@ -135,7 +136,7 @@ static void slow_exit(void *user, filch_pid pid, filch_err error, const filch_da
     (void)error;
     (void)result;
     fli_store_rel(&l->inside, 1);
-    while (fli_load_acq(&l->go) == 0) fli_thread_yield();
+    while (fli_load_acq(&l->go) == 0) yield_slice();
     fli_store_rel(&l->over, 1);
 }
 
@@ -145,7 +146,7 @@ static void open_gate(void *arg)
     /* Waits until the stop has begun. From then on the scheduler refuses calls of foreign threads. */
     filch_err err;
     do {
-        fli_thread_yield();
+        yield_slice();
         err = filch_spawn(l->sched, &short_lived, NULL, NULL);
     } while (err == FILCH_OK);
     fli_store_rel(&l->go, 1);
@@ -162,7 +163,7 @@ TEST(stop_waits_for_on_exit)
     spawn.on_exit = slow_exit;
     spawn.on_exit_user = &l;
     ok(filch_spawn(l.sched, &short_lived, &spawn, NULL));
-    while (fli_load_acq(&l.inside) == 0) fli_thread_yield();
+    until(fli_load_acq(&l.inside) != 0);
     ok(fli_thread_start(&other, "gate", open_gate, &l));
     filch_sched *sched = l.sched;
     filch_err    err = filch_sched_stop(sched, FILCH_FOREVER, NULL);
@@ -217,12 +218,12 @@ TEST(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one)
     spawn.on_exit_user = &h;
     ok(filch_spawn(h.sched, &looks, &spawn, NULL));
     filch_values_drop(values);
-    while (h.ended < 2) (void)!filch_tick(h.sched, 100, NULL);
+    until(filch_tick(h.sched, 100, NULL) == FILCH_OK && h.ended >= 2);
     same(h.sum, 42);
     ok(filch_sched_stop(h.sched, FILCH_FOREVER, NULL));
 }
 
-/* What the closes of `closer` found: closes[i] is the error that close i was told. */
+/* Record of closer_close(): seen[i] is the result of filch_close_error() in call i. */
 static struct {
     filch_sched *sched;
     filch_err    seen[4];
@@ -241,23 +242,57 @@ static const filch_type closer = { .name = "closer", .step = closer_step, .close
 
 static filch_err closer_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
+    static const char large[200];
     (void)self;
     same(filch_close_error(filch_out_sched(out)), FILCH_OK);
     if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
     switch (filch_as_int(&events[0].data)) {
     case 0: return filch_done(out, filch_none());
     case 1: return filch_upgrade(out, &closer, NULL, filch_none());
+    case 3: /* filch_fail closes the instance that filch_upgrade has made */
+        ok(filch_upgrade(out, &closer, NULL, filch_none()));
+        return filch_fail(out, FILCH_EUSER + 4, filch_str("a detail"));
+    case 4: /* a detail that is too large is left out */
+        ok(filch_upgrade(out, &closer, NULL, filch_none()));
+        return filch_fail(out, FILCH_EUSER + 5, filch_bytes(large, sizeof large));
+    case 5: /* the new instance is closed after the step */
+        ok(filch_upgrade(out, &closer, NULL, filch_none()));
+        return FILCH_EUSER + 6;
+    case 6: /* the process ends without an error */
+        ok(filch_upgrade(out, &closer, NULL, filch_none()));
+        return filch_done(out, filch_none());
     default: return FILCH_EUSER + 3;
     }
 }
 
-/* Runs what is ready: one instance is closed. Returns what its close was told. */
+/* Runs the scheduler, which must close exactly one instance. Returns what filch_close_error() returned in its close. */
 static filch_err told(void)
 {
     closes.count = 0;
     ok(filch_tick(closes.sched, 0, NULL));
     same(closes.count, 1);
     return closes.seen[0];
+}
+
+TEST(both_instances_of_an_upgrade_that_fails_are_told_the_error)
+{
+    static const filch_err errors[] = { FILCH_EUSER + 4, FILCH_EUSER + 5, FILCH_EUSER + 6, FILCH_OK };
+    filch_options          opt = FILCH_OPTIONS_INIT;
+    filch_pid              a;
+    opt.workers = FILCH_NO_WORKERS;
+    opt.payload_max = 100;
+    memset(&closes, 0, sizeof closes);
+    ok(filch_sched_create(&closes.sched, &opt));
+    for (int i = 0; i < 4; i++) {
+        closes.count = 0;
+        ok(filch_spawn(closes.sched, &closer, NULL, &a));
+        ok(filch_send(closes.sched, a, filch_int(3 + i)));
+        ok(filch_tick(closes.sched, 0, NULL));
+        same(closes.count, 2);
+        same(closes.seen[0], errors[i]);
+        same(closes.seen[1], errors[i]);
+    }
+    ok(filch_sched_stop(closes.sched, FILCH_SECONDS(10), NULL));
 }
 
 TEST(close_is_told_the_error_of_the_end)
@@ -271,7 +306,7 @@ TEST(close_is_told_the_error_of_the_end)
     memset(&closes, 0, sizeof closes);
     ok(filch_sched_create(&closes.sched, &opt));
     same(filch_close_error(NULL), FILCH_OK);
-    same(filch_close_error(closes.sched), FILCH_OK); /* outside of close */
+    same(filch_close_error(closes.sched), FILCH_OK); /* called outside of a close function */
 
     ok(filch_spawn(closes.sched, &closer, NULL, &a));
     ok(filch_send(closes.sched, a, filch_int(0)));
@@ -315,6 +350,7 @@ int main(void)
         cmocka_unit_test(stop_waits_for_on_exit),
         cmocka_unit_test(a_process_spawned_by_on_exit_inherits_values_of_the_ended_one),
         cmocka_unit_test(close_is_told_the_error_of_the_end),
+        cmocka_unit_test(both_instances_of_an_upgrade_that_fails_are_told_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

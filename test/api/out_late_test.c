@@ -6,7 +6,7 @@ enum { FAILURE = FILCH_EUSER + 8, CMD_OWN = FILCH_CMD_USER };
 
 static const char long_text[] = "a text that does not fit into an event, so that somebody has to free it";
 
-/* State of a call with `out` that is made too late, and its result. */
+/* A call that a handler, a close function or a free function makes with the `out` of a step, and its result. */
 static struct {
     filch_out *out;
     void (*make_late_call)(void);
@@ -214,7 +214,7 @@ static filch_err play_lends(actor *me, const filch_event *events, size_t count, 
 {
     late.out = out;
     /* Waits for the next clock value, so that the step takes some time, whatever the resolution of the clock. */
-    for (uint64_t now_ns = fli_clock_ns(); fli_clock_ns() == now_ns;) fli_thread_yield();
+    for (uint64_t now_ns = fli_clock_ns(); fli_clock_ns() == now_ns;) yield_slice();
     return play_idle(me, events, count, out);
 }
 
@@ -265,7 +265,7 @@ static filch_err play_thinks_better(actor *me, const filch_event *events, size_t
 }
 
 /* The free function is called while the step still runs, so it may choose a status. The result that was replaced is
- * freed only once, and the last call of the step decides. */
+ * freed only once, and the last call that the step makes chooses its status. */
 TEST(a_replaced_result_is_freed_once_whatever_its_free_function_calls)
 {
     is_let_go_once(play_thinks_better, true);

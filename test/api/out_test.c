@@ -249,7 +249,7 @@ static filch_err play_lends(actor *me, const filch_event *events, size_t count, 
     lent.out = out;
     fli_store_rel(&lent.there, true);
     uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(60);
-    while (!fli_load_acq(&lent.tried) && fli_clock_ns() < give_up_ns) fli_thread_yield();
+    while (!fli_load_acq(&lent.tried) && fli_clock_ns() < give_up_ns) yield_slice();
     return filch_idle(out);
 }
 
@@ -309,15 +309,17 @@ static struct {
     filch_err    broadcast, spawn, related, sent;
 } watcher;
 
-/* on_long_step callback. Called on another worker while the long step runs; not inside a step of any process. */
+/* on_long_step callback. With `finished` 0 another worker calls it while the long step runs, outside of any step; this
+ * call tests the functions. With `finished` 1 the worker of the long step calls it after the step; this call returns at
+ * once. */
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     (void)user, (void)pid, (void)name, (void)took_ns;
     if (finished || fli_load_rlx(&lent.named)) return;
     /* Each long step is reported once. On a slow machine the report may come before the step has published its `out`,
-     * so this waits. */
-    while (!fli_load_acq(&lent.there)) fli_thread_yield();
+     * so this callback waits for it. */
+    while (!fli_load_acq(&lent.there)) yield_slice();
     fli_store_rlx(&lent.useless, is_of_no_use(lent.out));
     watcher.broadcast = filch_broadcast(watcher.sched, "ears", filch_int(1), NULL);
     watcher.sent = filch_send_name(watcher.sched, "ear", filch_int(2));

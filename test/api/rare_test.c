@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "fixture.h"
+#include "support/until.h"
 
 static fixture w;
 
@@ -171,7 +172,7 @@ static void count_free(void *user, void *bytes, size_t size)
 static filch_err give_late(void *arg, filch_data *result)
 {
     fli_add_rel(&begun, 1);
-    while (!fli_load_acq(&may_return)) fli_thread_yield();
+    while (!fli_load_acq(&may_return)) yield_slice();
     /* The result is freed by count_free() if `arg` is set, otherwise by free(). */
     *result = filch_move(malloc(100), 100, arg != NULL ? count_free : NULL);
     return FILCH_OK;
@@ -279,7 +280,7 @@ TEST(the_earliest_of_several_deadlines_counts_wherever_it_is)
     fixture_begin(&w, FILCH_NO_WORKERS);
     uint64_t now_ns = filch_now(w.sched);
     ok(filch_values_deadline(NULL, now_ns + FILCH_SECONDS(3600), &outer));
-    /* the deadline of `inner` is earlier than that of `outer`, which contains it */
+    /* `inner` contains the deadline of `outer` and an earlier deadline */
     ok(filch_values_deadline(outer, now_ns, &inner));
     opt.values = inner;
     actor_start_with(&w, &me, play_idle, opt);

@@ -7,7 +7,7 @@
  * with the argument n - 1. Then it idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, cancelled;
-    FLI_ATOMIC(int)      reason;
+    FLI_ATOMIC(int)      reason, error; /* of the last cancel: filch_ctx_cancelled(), and the error of the event */
     FLI_ATOMIC(uint64_t) deadline_ns;
 } tree;
 
@@ -34,6 +34,7 @@ static filch_err descendant_step(void *self, const filch_event *events, size_t c
     if (has_cancel(events, count)) {
         fli_add_rlx(&tree.cancelled, 1);
         fli_store_rlx(&tree.reason, filch_ctx_cancelled(filch_out_ctx(out)));
+        fli_store_rlx(&tree.error, events[0].error);
         return filch_done(out, filch_none());
     }
     fli_store_rlx(&tree.deadline_ns, filch_ctx_deadline(filch_out_ctx(out)));
@@ -86,20 +87,24 @@ TEST(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it)
     same(alive(), 6);
     same(fli_load_rlx(&tree.cancelled), 6);
     same(fli_load_rlx(&tree.reason), REASON);
+    same(fli_load_rlx(&tree.error), REASON);
     ok(filch_values_cancel(inner, REASON + 1)); /* a second cancel of the scope changes nothing */
     /* the scope is cancelled already: the process is cancelled before it spawns a child */
     found(w.sched, inner, 2);
     fixture_tick(&w);
     same(alive(), 6);
     same(fli_load_rlx(&tree.reason), REASON);
+    same(fli_load_rlx(&tree.error), REASON);
     ok(filch_values_cancel(outer, REASON + 2));
     fixture_tick(&w);
     same(alive(), 2);
+    same(fli_load_rlx(&tree.error), REASON + 2);
     filch_values_drop(outer);
     filch_values_drop(inner);
     fixture_end(&w);
     fixture_end(&other);
     same(alive(), 0);
+    same(fli_load_rlx(&tree.error), FILCH_ECANCELLED); /* the stop has cancelled two processes in no scope */
 }
 
 /* Time added to the library's clock. Tests without workers advance the clock by this, so that they do not depend on the
@@ -139,7 +144,7 @@ TEST(a_deadline_is_inherited_and_cancels_all_processes_under_it)
     filch_values_drop(late);
     filch_values_drop(early);
     fixture_end(&w);
-    fli_store_rlx(&forward_ns, 0); /* the real clock again, which sleeping threads use */
+    fli_store_rlx(&forward_ns, 0); /* later tests need the real clock, because their threads sleep */
 }
 
 TEST(a_process_that_ends_before_its_deadline_leaves_no_timer)

@@ -884,6 +884,7 @@ TEST(each_fault_happens_if_and_only_if_enabled)
     filch_sim_options none = FILCH_SIM_OPTIONS_INIT, one = none;
     filch_sim_report  r = market_with(&m, none, &sched);
     same(r.no_memory + r.late_answers + r.double_answers + r.handler_errors + r.stalls + r.clock_jumps, 0);
+    same(r.late_timers, 0);
     same(m.errors + m.failed_sends, 0);
     same(m.answers, TRADERS * ROUNDS);
     assert_null(strstr(r.chart, "fault"));
@@ -901,7 +902,7 @@ TEST(each_fault_happens_if_and_only_if_enabled)
     one.late_answer = 200;
     r = market_with(&m, one, &sched);
     assert_true(r.late_answers > 0);
-    assert_non_null(strstr(r.chart, "fault: this answer will be late"));
+    assert_non_null(strstr(r.chart, "fault: this completion will be late"));
     same(m.answers, TRADERS * ROUNDS);
     filch_sim_report_free(&r);
 
@@ -909,7 +910,7 @@ TEST(each_fault_happens_if_and_only_if_enabled)
     one.double_answer = 500;
     r = market_with(&m, one, &sched);
     assert_true(r.double_answers > 0);
-    assert_non_null(strstr(r.chart, "fault: this answer will come twice"));
+    assert_non_null(strstr(r.chart, "fault: this completion will come twice"));
     same(m.answers, TRADERS * ROUNDS);
     filch_sim_report_free(&r);
 
@@ -1021,7 +1022,7 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
 
 static filch_err start_yielder(filch_sched *sched, void *user)
 {
-    static const filch_type yielder = { .name = "asker", .step = yielder_step };
+    static const filch_type yielder = { .name = "yielder", .step = yielder_step };
     (void)user;
     return filch_spawn(sched, &yielder, NULL, NULL);
 }
@@ -1063,14 +1064,21 @@ TEST(a_completion_without_memory_to_delay_it_comes_at_once)
 
 typedef struct visitors {
     filch_pid host;
-    int       calls, messages;
+    bool      by_group; /* sends to a group that has `host` as its only member */
+    int       calls, messages, refused;
 } visitors;
 
 static void visit(filch_sched *sched, void *arg)
 {
     visitors *v = arg;
     v->calls++;
-    if (filch_send(sched, v->host, filch_int(v->calls)) != FILCH_OK) return;
+    filch_err err = v->by_group ? filch_broadcast(sched, "hosts", filch_int(v->calls), NULL)
+                                : filch_send(sched, v->host, filch_int(v->calls));
+    if (err != FILCH_OK) {
+        same(err, FILCH_ECLOSED);
+        v->refused++;
+        return;
+    }
     if (v->calls < 5) ok(filch_sim_later(sched, FILCH_SECONDS(1), visit, v));
 }
 
@@ -1088,14 +1096,15 @@ static filch_err host_play(player *me, const filch_event *events, size_t count, 
 static filch_err start_visits(filch_sched *sched, void *user)
 {
     visitors *v = user;
-    *v = (visitors){ .calls = 0 };
+    *v = (visitors){ .by_group = v->by_group };
     ok(enter(sched, host_play, v, 0, &v->host));
+    ok(filch_join(sched, "hosts", v->host));
     return filch_sim_later(sched, FILCH_SECONDS(1), visit, v);
 }
 
-TEST(scheduled_outside_calls_happen_once_and_in_time)
+static void check_visits(bool by_group)
 {
-    visitors          v;
+    visitors          v = { .by_group = by_group };
     filch_sim_options options = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report  report = run(&options, start_visits, &v);
     same(report.verdict, FILCH_SIM_OK);
@@ -1110,7 +1119,14 @@ TEST(scheduled_outside_calls_happen_once_and_in_time)
     report = run(&options, start_visits, &v);
     same(v.calls, 3);
     same(v.messages, 2);
+    same(v.refused, 1);
     filch_sim_report_free(&report);
+}
+
+TEST(scheduled_outside_calls_happen_once_and_in_time)
+{
+    check_visits(false);
+    check_visits(true);
 }
 
 static _Thread_local int on_this_thread;
@@ -1261,6 +1277,8 @@ TEST(bad_input_is_refused)
     REFUSES(handler_error, 1001);
     REFUSES(stall, 1001);
     REFUSES(clock_jump, 1001);
+    REFUSES(late_timer, 1001);
+    REFUSES(spare, 1);
     filch_options sched = { .size = 0 };
     REFUSES(sched, &sched);
     struct {

@@ -575,7 +575,7 @@ static filch_err play_held(actor *me, const filch_event *events, size_t count, f
 {
     if (me->stage++ == 0) {
         fli_store_rel(&inside, 1);
-        while (fli_load_acq(&inside) != 2) fli_thread_yield();
+        while (fli_load_acq(&inside) != 2) yield_slice();
     }
     return play_idle(me, events, count, out);
 }
@@ -586,7 +586,7 @@ TEST(a_process_in_a_step_is_shown_running_and_gets_messages_sent_meanwhile)
     fli_store_rel(&inside, 0);
     fixture_begin(&w, 1);
     actor_start(&w, &a, play_held);
-    while (fli_load_acq(&inside) != 1) fli_thread_yield();
+    while (fli_load_acq(&inside) != 1) yield_slice();
     same(fixture_inspect(&w, a.pid).state, FILCH_STATE_RUNNING);
     assert_string_equal(fixture_inspect(&w, a.pid).name, "actor");
     /* this message, sent while the step runs, must not get lost when the step ends */
@@ -608,7 +608,7 @@ static void held_close(void *self)
 {
     (void)self;
     fli_store_rel(&inside, 1);
-    while (fli_load_acq(&inside) != 2) fli_thread_yield();
+    while (fli_load_acq(&inside) != 2) yield_slice();
 }
 
 static filch_err doomed_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -636,7 +636,7 @@ TEST(a_waiting_process_is_not_shown_running_while_another_is_closed)
         ok(filch_spawn(w.sched, &doomed_type, NULL, &doomed));
         UNTIL(&w, fixture_inspect(&w, doomed).state == FILCH_STATE_IDLE);
         actor_start(&w, &a, play_kills);
-        while (fli_load_acq(&inside) != 1) fli_thread_yield();
+        while (fli_load_acq(&inside) != 1) yield_slice();
         ok(a.note);
         same(fixture_inspect(&w, a.pid).state, FILCH_STATE_IDLE);
         ok(filch_send(w.sched, a.pid, filch_int(1)));

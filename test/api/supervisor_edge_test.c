@@ -2,6 +2,7 @@
  * events, ends at the same time, back-offs that do not fit into 64 bits. */
 #include "api/child_log.h"
 #include "support/alloc.h"
+#include "support/until.h"
 
 /* ---- restarts that fail ---- */
 
@@ -82,7 +83,7 @@ static filch_err stop_waiter_init(void *self, const filch_ctx *ctx, const char *
     uint64_t give_up_ns = fli_clock_ns() + FILCH_SECONDS(60);
     while (!filch_sched_stopping(filch_ctx_sched(ctx))) {
         if (fli_clock_ns() > give_up_ns) return FILCH_EDEADLINE;
-        fli_thread_yield();
+        yield_slice();
     }
     return FILCH_OK;
 }
@@ -95,8 +96,8 @@ static filch_err stop_waiter_step(void *self, const filch_event *events, size_t 
 
 TEST(a_scheduler_that_stops_while_children_are_started_is_no_failure)
 {
-    static const filch_type       stop_waiter = { .name = "door", .init = stop_waiter_init, .step = stop_waiter_step };
-    static const filch_child      child_specs[] = { { .id = "door", .type = &stop_waiter },
+    static const filch_type stop_waiter = { .name = "stop_waiter", .init = stop_waiter_init, .step = stop_waiter_step };
+    static const filch_child      child_specs[] = { { .id = "stop_waiter", .type = &stop_waiter },
                                                     { .id = "a", .type = &child_type, .options = ARGS(0) } };
     static const filch_supervisor spec = { .children = child_specs, .child_count = 2 };
     fixture                       w;
@@ -602,8 +603,8 @@ typedef struct requester {
     bool      wrong;
 } requester;
 
-/* The process requests to start a child, to stop it, and to list all children. The supervisor must answer each request
- * that was sent. */
+/* The process requests to start a child, to stop it, to list all children (with and without a tag), and to be told when
+ * all are up. The supervisor must answer each request that was sent. */
 static filch_err play_requester(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     static const char words[] = "args that do not fit into an event";
@@ -620,11 +621,13 @@ static filch_err play_requester(actor *me, const filch_event *events, size_t cou
     }
     if (me->stage++ > 0) return filch_idle(out);
     opt.args = filch_bytes(words, sizeof words);
-    filch_err sent[3];
+    filch_err sent[5];
     sent[0] = filch_child_start(sched, e->supervisor, &late);
     sent[1] = filch_child_list(sched, e->supervisor);
     sent[2] = filch_child_stop(sched, e->supervisor, "late");
-    for (int i = 0; i < 3; i++) {
+    sent[3] = filch_child_list_tagged(sched, e->supervisor, 1);
+    sent[4] = filch_child_await_tagged(sched, e->supervisor, 2);
+    for (int i = 0; i < 5; i++) {
         e->requests_sent += sent[i] == FILCH_OK;
         if (sent[i] != FILCH_OK && sent[i] != FILCH_ENOMEM && sent[i] != FILCH_EDEAD) e->wrong = true;
     }
@@ -669,11 +672,123 @@ static bool grows_without(uint64_t nth, bool and_after)
     if (there && !ended && !and_after) /* if all later allocations fail too, there may be no memory for an answer */
         same(e.answered, e.requests_sent);
     assert_false(e.wrong);
-    if (over) same(e.answered, 3);
+    if (over) same(e.answered, 5);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(10), NULL));
     same(child_log.alive, 0);
     test_alloc_balanced(&memory);
     return over;
+}
+
+/* ---- back-off without memory ---- */
+
+enum { MANY = 12 };
+
+/* Lets `fail` of 12 children fail while no allocation succeeds, and checks that no child is restarted before its
+ * back-off is over. `warm`: one child has been delayed before, so there is memory for some sleeps, but not for more of
+ * them than fit into the process. */
+static void backs_off_without_memory(uint32_t strategy, int fail, bool warm)
+{
+    static const uint64_t backoff_ns = FILCH_MILLISECONDS(150);
+    filch_spawn_options   how[MANY];
+    filch_child           specs[MANY];
+    char                  ids[MANY][2];
+    fixture               w;
+    filch_supervisor      spec = { .strategy = strategy,
+                                   .children = specs,
+                                   .child_count = MANY,
+                                   .intensity = 50,
+                                   .backoff_ns = backoff_ns,
+                                   .backoff_percent = 100 };
+    for (int i = 0; i < MANY; i++) {
+        how[i] = (filch_spawn_options){ .size = sizeof how[i], .args = filch_int(i) };
+        snprintf(ids[i], sizeof ids[i], "%c", 'a' + i);
+        specs[i] = (filch_child){ .id = ids[i], .type = &child_type, .options = &how[i] };
+    }
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    (void)supervise(w.sched, &spec);
+    fixture_tick(&w);
+    same(child_log.alive, MANY);
+    if (warm) {
+        ok(filch_send(w.sched, child_log.pids[0], filch_int(FAILURE)));
+        fixture_tick(&w);
+        UNTIL(&w, child_log.alive == MANY);
+    }
+    size_t   before = child_log.count, ended = strategy == FILCH_ONE_FOR_ONE ? (size_t)fail : MANY;
+    uint64_t began_ns = filch_now(w.sched);
+    for (int i = 0; i < fail; i++) ok(filch_send(w.sched, child_log.pids[i], filch_int(FAILURE)));
+    fli_store_rlx(&w.deny, true);
+    for (int i = 0; i < 100; i++) ok(filch_tick(w.sched, 10, NULL)); /* the supervisor polls, or sleeps */
+    if (filch_now(w.sched) - began_ns < backoff_ns) same(child_log.count, before + ended);
+    /* Time passes without memory: restarts that fail are repeated after another back-off, not at once. */
+    while (filch_now(w.sched) - began_ns < 2 * backoff_ns) ok(filch_tick(w.sched, 10, NULL));
+    same(child_log.exit_count, 0);
+    fli_store_rlx(&w.deny, false);
+    UNTIL(&w, child_log.alive == MANY);
+    size_t starts = 0;
+    for (size_t i = before; i < child_log.count; i++) {
+        if (child_log.entries[i][0] != '+') continue;
+        starts++;
+        assert_true(child_log.times_ns[i] - began_ns >= backoff_ns);
+    }
+    assert_true(starts >= ended);
+    same(child_log.exit_count, 0);
+    fixture_end(&w);
+}
+
+TEST(a_back_off_without_memory_lasts_as_long)
+{
+    for (int warm = 0; warm < 2; warm++) {
+        backs_off_without_memory(FILCH_ONE_FOR_ONE, 1, warm != 0);
+        backs_off_without_memory(FILCH_ONE_FOR_ONE, MANY, warm != 0);
+        backs_off_without_memory(FILCH_ONE_FOR_ALL, 1, warm != 0);
+    }
+}
+
+/* Handler of sleeps: there is never memory for the timer, so each sleep completes with FILCH_ENOMEM. */
+static filch_err refuse_sleep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)command;
+    (void)tag;
+    (void)receiver;
+    ++*(int *)user;
+    return FILCH_ENOMEM;
+}
+
+static void backs_off_without_timers(uint32_t strategy)
+{
+    static const filch_child children[] = { { .id = "a", .type = &child_type, .options = ARGS(0) },
+                                            { .id = "b", .type = &child_type, .options = ARGS(1) } };
+    filch_supervisor         spec = { .strategy = strategy,
+                                      .children = children,
+                                      .child_count = 2,
+                                      .backoff_ns = FILCH_MILLISECONDS(50),
+                                      .backoff_percent = 100 };
+    int                      refused = 0;
+    fixture                  w;
+    filch_options            opt = FILCH_OPTIONS_INIT;
+    filch_registry          *registry;
+    ok(filch_registry_create(&registry));
+    ok(filch_registry_remove(registry, FILCH_CMD_SLEEP));
+    ok(filch_registry_add(registry, FILCH_CMD_SLEEP, refuse_sleep, &refused));
+    opt.registry = registry;
+    fixture_begin_with(&w, FILCH_NO_WORKERS, opt);
+    (void)supervise(w.sched, &spec);
+    fixture_tick(&w);
+    same(child_log.count, 2);
+    ok(filch_send(w.sched, child_log.pids[0], filch_int(FAILURE)));
+    UNTIL(&w, child_log.count > 2 && child_log.alive == 2);
+    assert_true(refused > 0);
+    assert_string_equal(child_log_from(2), strategy == FILCH_ONE_FOR_ONE ? "-a +a" : "-a -b +a +b");
+    size_t first = strategy == FILCH_ONE_FOR_ONE ? 3 : 4; /* index of the restart of `a` */
+    assert_true(child_log.times_ns[first] - child_log.times_ns[2] >= spec.backoff_ns);
+    fixture_end(&w);
+    filch_registry_destroy(registry);
+}
+
+TEST(a_back_off_whose_sleep_completes_with_an_error_lasts_as_long)
+{
+    backs_off_without_timers(FILCH_ONE_FOR_ONE);
+    backs_off_without_timers(FILCH_ONE_FOR_ALL);
 }
 
 TEST(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system)
@@ -766,6 +881,8 @@ int main(void)
         cmocka_unit_test(a_back_off_is_never_longer_than_its_maximum),
         cmocka_unit_test(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around),
         cmocka_unit_test(rest_for_one_waits_for_the_back_off_of_the_later_failure),
+        cmocka_unit_test(a_back_off_without_memory_lasts_as_long),
+        cmocka_unit_test(a_back_off_whose_sleep_completes_with_an_error_lasts_as_long),
         cmocka_unit_test(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system),
         cmocka_unit_test(a_tree_starts_or_reports_enomem_whichever_allocation_fails),
         cmocka_unit_test(a_type_may_use_the_memory_of_its_scheduler_within_its_limit),

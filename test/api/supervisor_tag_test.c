@@ -113,6 +113,120 @@ TEST(stop_and_start_of_one_id_are_answered_in_order_without_a_tag)
     fixture_end(&w);
 }
 
+/* ---- list and await ---- */
+
+static struct {
+    filch_pid          supervisor, pid;
+    filch_child_answer answers[ANSWERS_MAX];
+    char               ids[ANSWERS_MAX][64]; /* the ids in answers[i].children, each followed by a blank */
+    uint32_t           count, others;
+} lister;
+
+static void note_answer(const filch_child_answer *answer)
+{
+    char *ids = lister.ids[lister.count];
+    for (size_t i = 0; i < answer->child_count; i++) {
+        assert_true(strlen(ids) + strlen(answer->children[i].id) + 2 <= sizeof lister.ids[0]);
+        strcat(strcat(ids, answer->children[i].id), " ");
+        same(answer->children[i].running, 1);
+        if (i == 1 || i == 2) same(answer->children[i].pid.serial, child_log.pids[i].serial);
+    }
+    lister.answers[lister.count++] = *answer;
+}
+
+static filch_err lister_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t     *steps = self;
+    filch_sched *sched = filch_out_sched(out);
+    if ((*steps)++ == 0) {
+        ok(filch_child_await_tagged(sched, lister.supervisor, 30));
+        ok(filch_child_list_tagged(sched, lister.supervisor, 31));
+        ok(filch_child_start_tagged(sched, lister.supervisor, &child_a, 32));
+        ok(filch_child_list_tagged(sched, lister.supervisor, UINT64_MAX));
+        ok(filch_child_await_tagged(sched, lister.supervisor, 34));
+    }
+    for (size_t i = 0; i < count; i++) {
+        filch_child_answer answer;
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        if (filch_child_answered(&events[i].data, &answer)) note_answer(&answer);
+        else lister.others++;
+    }
+    return filch_idle(out);
+}
+
+static const filch_type lister_type = { .name = "lister", .size = 8, .step = lister_step };
+
+TEST(list_and_await_are_answered_with_their_tags)
+{
+    /* Both await requests are answered at the end of the supervisor's step, when all children are up. */
+    static const uint64_t    tags[] = { 31, 32, UINT64_MAX, 30, 34 };
+    static const char *const ids[] = { "a b c ", "", "a b c late ", "", "" };
+    fixture                  w;
+    memset(&lister, 0, sizeof lister);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    lister.supervisor = supervise(w.sched, &(const filch_supervisor){ .children = three, .child_count = 3 });
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    ok(filch_spawn(w.sched, &lister_type, NULL, &lister.pid));
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    same(lister.others, 0);
+    same(lister.count, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        same(lister.answers[i].tag, tags[i]);
+        same(lister.answers[i].error, FILCH_OK);
+        same(lister.answers[i].pid.serial != 0, tags[i] == 32);
+        same(lister.answers[i].children != NULL, ids[i][0] != '\0');
+        assert_string_equal(lister.ids[i], ids[i]);
+    }
+    fixture_end(&w);
+}
+
+/* Forwards each message twice to the supervisor. */
+static filch_err forwarder_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        filch_child_answer answer;
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (filch_child_answered(&events[i].data, &answer)) {
+            note_answer(&answer);
+            continue;
+        }
+        for (int twice = 0; twice < 2; twice++) ok(filch_send(filch_out_sched(out), lister.supervisor, events[i].data));
+    }
+    return filch_idle(out);
+}
+
+static const filch_type forwarder_type = { .name = "forwarder", .step = forwarder_step };
+
+/* Both deliveries share one answer, so the second leaves it unchanged: the first may be in use. */
+TEST(a_request_that_is_forwarded_twice_has_one_answer)
+{
+    fixture w;
+    memset(&lister, 0, sizeof lister);
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    lister.supervisor = supervise(w.sched, &(const filch_supervisor){ .children = three, .child_count = 3 });
+    ok(filch_spawn(w.sched, &forwarder_type, NULL, &lister.pid));
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    ok(filch_child_list_tagged(w.sched, lister.pid, 40));
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    same(lister.count, 2);
+    same(lister.answers[0].tag, 40);
+    assert_string_equal(lister.ids[0], "a b c ");
+    same(lister.answers[0].error, FILCH_OK);
+    same(lister.answers[1].error, FILCH_OK);
+    assert_string_equal(lister.ids[1], "a b c ");
+    assert_ptr_equal(lister.answers[0].children, lister.answers[1].children);
+    /* The second stop finds no child, but the answer remains that of the first. */
+    ok(filch_child_stop_tagged(w.sched, lister.pid, "b", 41));
+    for (int i = 0; i < 5; i++) fixture_tick(&w);
+    same(lister.count, 4);
+    for (int i = 2; i < 4; i++) same(lister.answers[i].tag, 41), same(lister.answers[i].error, FILCH_OK);
+    fixture_end(&w);
+}
+
+/* ---- forged requests and answers ---- */
+
 /* Bytes of a request to a supervisor, copied by a process to which the request was sent. */
 static unsigned char copied[512];
 static size_t        copied_size;
@@ -164,6 +278,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_request_is_answered_with_its_tag_and_in_order_for_one_id),
         cmocka_unit_test(stop_and_start_of_one_id_are_answered_in_order_without_a_tag),
+        cmocka_unit_test(list_and_await_are_answered_with_their_tags),
+        cmocka_unit_test(a_request_that_is_forwarded_twice_has_one_answer),
         cmocka_unit_test(bytes_that_look_like_a_request_are_an_ordinary_message),
         cmocka_unit_test(bytes_that_look_like_an_answer_are_not_taken_for_one),
     };

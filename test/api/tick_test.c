@@ -205,7 +205,7 @@ static void send_many(void *arg)
     uint64_t     count = scaled(100000);
     for (uint64_t i = 0; i < count && seen.code[0] == FILCH_OK; i++) {
         seen.code[0] = filch_send(sched, seen.pid, filch_int(1));
-        if (i % 64 == 0) fli_thread_yield();
+        if (i % 64 == 0) yield_slice();
     }
     atomic_store(&seen.sent, true);
 }
@@ -263,7 +263,7 @@ TEST(next_timeout_is_the_time_to_the_next_timer)
     filch_sched            *sched = begin(FILCH_NO_WORKERS);
     ok(filch_spawn(sched, &day_type, NULL, NULL));
     ok(filch_tick(sched, 1, NULL));
-    while (filch_next_timeout(sched) == 0) ok(filch_tick(sched, 0, NULL));
+    until(filch_tick(sched, 0, NULL) == FILCH_OK && filch_next_timeout(sched) > 0);
     uint64_t ns = filch_next_timeout(sched);
     /* at most the ticker's period, plus one tick of the timer wheel */
     assert_true(ns <= FILCH_MILLISECONDS(2) + FILCH_MICROSECONDS(200));
@@ -292,7 +292,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
 static void spawn_sleeper(filch_sched *sched, uint64_t ns)
 {
     static const filch_type sleeper = {
-        .name = "nap", .size = sizeof(uint64_t), .init = sleeper_init, .step = sleeper_step
+        .name = "sleeper", .size = sizeof(uint64_t), .init = sleeper_init, .step = sleeper_step
     };
     filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
     options.args = filch_int((int64_t)ns);
@@ -321,9 +321,36 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
             held = true;
             assert_true(until_ns >= began_ns + GAP_NS);
         }
-        while (seen.slept < 3) ok(filch_tick(sched, 0, NULL));
+        until(filch_tick(sched, 0, NULL) == FILCH_OK && seen.slept >= 3);
     }
     assert_true(held);
+    same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
+}
+
+/* Sleeps SLEEPS times at once, and ends when all sleeps have ended. */
+enum { SLEEPS = 5000 };
+static filch_err dozing_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events;
+    for (uint64_t tag = 1; seen.slept == 0 && count == 0 && tag <= SLEEPS; tag++) {
+        ok(filch_yield_sleep(out, tag, FILCH_MILLISECONDS(5)));
+    }
+    seen.slept += count;
+    return seen.slept < SLEEPS ? filch_wait(out) : filch_done(out, filch_none());
+}
+
+/* A worker fires only as many timers at once as it expects processes to run before its next fairness pick. All of these
+ * timers wake the same process. */
+TEST(one_tick_fires_all_timers_that_are_due)
+{
+    static const filch_type dozing = { .name = "dozing", .step = dozing_step };
+    filch_sched            *sched = begin(FILCH_NO_WORKERS);
+    ok(filch_spawn(sched, &dozing, NULL, NULL));
+    ok(filch_tick(sched, 1, NULL));
+    uint64_t armed_ns = fli_clock_ns();
+    while (fli_clock_ns() < armed_ns + FILCH_MILLISECONDS(6)) {}
+    ok(filch_tick(sched, 0, NULL));
+    same(seen.slept, SLEEPS);
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
@@ -333,7 +360,7 @@ static filch_err lingering_step(void *self, const filch_event *events, size_t co
 {
     (void)self, (void)events, (void)count;
     atomic_store(&seen.inside, true);
-    while (!atomic_load(&seen.release)) fli_thread_yield();
+    while (!atomic_load(&seen.release)) yield_slice();
     return filch_done(out, filch_none());
 }
 
@@ -492,6 +519,7 @@ int main(void)
         cmocka_unit_test(tick_keeps_to_its_limit_and_stays_readable_while_work_is_left),
         cmocka_unit_test(next_timeout_is_the_time_to_the_next_timer),
         cmocka_unit_test(after_several_timers_at_once_the_host_may_sleep_a_little),
+        cmocka_unit_test(one_tick_fires_all_timers_that_are_due),
         cmocka_unit_test(a_second_thread_that_ticks_gets_ebusy),
         cmocka_unit_test(tick_inside_a_step_is_refused),
         cmocka_unit_test(scheduler_with_workers_is_not_ticked),

@@ -32,13 +32,13 @@ static FLI_ATOMIC(uint32_t) named_late;
 
 static void spin_until_all_arrived(void)
 {
-    while (fli_load_rlx(&arrived) < fli_load_rlx(&expected) && !fli_load_rlx(&give_up)) fli_thread_yield();
+    while (fli_load_rlx(&arrived) < fli_load_rlx(&expected) && !fli_load_rlx(&give_up)) yield_slice();
 }
 
 static bool wait_for(FLI_ATOMIC(uint32_t) *count, uint32_t wanted)
 {
     patience waits = patience_begin(PATIENCE);
-    while (fli_load_rlx(count) < wanted && !patience_is_over(&waits)) fli_thread_yield();
+    while (fli_load_rlx(count) < wanted && !patience_is_over(&waits)) yield_slice();
     bool came = fli_load_rlx(count) >= wanted;
     fli_store_rlx(&give_up, !came);
     return came;
@@ -49,7 +49,7 @@ static bool wait_until_asleep(filch_sched *sched)
     patience    waits = patience_begin(PATIENCE);
     filch_stats stats = FILCH_STATS_INIT;
     do {
-        fli_thread_yield();
+        yield_slice();
         ok(filch_sched_stats(sched, &stats));
     } while (stats.asleep < stats.workers && !patience_is_over(&waits));
     return stats.asleep == stats.workers;
@@ -87,7 +87,7 @@ static filch_err waiter_step(void *self, const filch_event *events, size_t count
     return filch_done(out, filch_none());
 }
 
-static const filch_type waiter = { .name = "guest", .step = waiter_step };
+static const filch_type waiter = { .name = "waiter", .step = waiter_step };
 
 /* Spawns the other processes. Then each process, the spawner too, waits inside its step until all processes are inside
  * a step. */
@@ -113,7 +113,8 @@ TEST(the_queue_of_a_worker_in_a_long_step_is_stolen)
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
-/* The first thief takes a part of the queue and then stays in a step: other workers must take the rest. */
+/* The first worker that steals takes a part of the queue and then stays in a step. Other workers must steal the other
+ * processes of the queue. */
 TEST(as_many_processes_as_workers_can_be_inside_steps_at_once)
 {
     for (int32_t workers = 3; workers <= 6; workers++) {
@@ -155,7 +156,7 @@ static filch_err late_waiter_step(void *self, const filch_event *events, size_t 
     return err != FILCH_OK ? err : filch_wait(out);
 }
 
-static const filch_type late_waiter = { .name = "late guest", .step = late_waiter_step };
+static const filch_type late_waiter = { .name = "late waiter", .step = late_waiter_step };
 
 /* The worker that wakes for the first timer stays in a step. Another worker must wake for the second timer, and so
  * on. */
@@ -188,7 +189,7 @@ static filch_err sloth_step(void *self, const filch_event *events, size_t count,
 {
     (void)self, (void)events;
     if (count == 0) return filch_idle(out);
-    while (!fli_load_rlx(&named_early) && !fli_load_rlx(&give_up)) fli_thread_yield();
+    while (!fli_load_rlx(&named_early) && !fli_load_rlx(&give_up)) yield_slice();
     (void)fli_add_rlx(&left, 1);
     return filch_idle(out);
 }
@@ -262,9 +263,9 @@ static filch_err hermit_step(void *self, const filch_event *events, size_t count
     (void)self, (void)events;
     if (count == 0) return filch_idle(out);
     uint64_t overdue_ns = fli_clock_ns() + LONG_STEP;
-    while (fli_clock_ns() < overdue_ns) fli_thread_yield();
+    while (fli_clock_ns() < overdue_ns) yield_slice();
     uint32_t from = fli_load_rlx(&arrived);
-    while (fli_load_rlx(&arrived) < from + 20 && !fli_load_rlx(&give_up)) fli_thread_yield();
+    while (fli_load_rlx(&arrived) < from + 20 && !fli_load_rlx(&give_up)) yield_slice();
     (void)fli_add_rlx(&left, 1);
     return filch_done(out, filch_none());
 }

@@ -28,7 +28,7 @@ static filch_err job_block(void *arg, filch_data *result)
     uint32_t now = fli_add_acqrel(&running, 1) + 1, max = fli_load_rlx(&running_max);
     while (now > max && !fli_cas_weak_acqrel(&running_max, &max, now)) {}
     fli_add_acqrel(&entered, 1);
-    while (fli_load_acq(&gate) == 0) fli_thread_yield();
+    while (fli_load_acq(&gate) == 0) yield_slice();
     (void)fli_sub_acqrel(&running, 1);
     if (arg != NULL) *result = filch_int((intptr_t)arg);
     return FILCH_OK;
@@ -276,7 +276,7 @@ TEST(a_result_for_an_ended_process_is_freed_once)
     same(fli_load_acq(&freed), 2);
 }
 
-/* The process opens the gate when it is cancelled. Only then the job queued before its own job returns. */
+/* The process opens the gate when it is cancelled. The gate blocks an earlier job of another process. */
 static filch_err play_opens(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     filch_err err = play_work(me, events, count, out);

@@ -5,7 +5,7 @@
  * Kinds and their failures: memory (all but realloc) and grow (realloc of a page or more) NULL, thread EAGAIN, pipe
  * EMFILE, open (fopen) EACCES, flush (fclose) ENOSPC, and write, read and poll EINTR. The kind late makes no call fail.
  * It delays the write of the one byte that reports the end of the first process: the write waits until the main thread
- * polls without waiting or without a limit, so that this poll does not find the byte.
+ * polls with timeout 0 or without a time limit, so that this poll does not find the byte.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -13,12 +13,14 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Internal names of the C library's allocator. Looking up malloc by dlsym() would itself allocate memory. */
@@ -28,9 +30,11 @@ void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
 static struct {
-    char       *marker;
-    char        what[16];
-    atomic_long left; /* number of calls until one fails; 0: the failure has happened, or none is planned */
+    char *marker;
+    char  what[16];
+    /* number of calls of the kind `what` up to and including the call that fails; 0: that call has failed, or no
+     * failure is planned */
+    atomic_long left;
 } plan;
 
 __attribute__((constructor)) static void read_plan(void)
@@ -52,7 +56,7 @@ static bool refuses(const char *what)
     return true;
 }
 
-/* Called after main(). From then on no call fails, because a coverage build writes its counters. */
+/* Called after main(). From then on no call fails, so that a coverage build can write its counters. */
 static void give_up(void)
 {
     atomic_store(&plan.left, 0);
@@ -66,8 +70,9 @@ static int main_then_give_up(int argc, char **argv, char **environment)
     return program_main(argc, argv, environment);
 }
 
-/* Replaces the function that starts main(), to register give_up() by atexit(). A constructor would be too early:
- * functions that it registers are called last. */
+/* Replaces the function of the C library that calls main(), so that give_up() is registered by atexit() at the start of
+ * main(). A constructor cannot register give_up(): functions registered before main() are called last at exit, after
+ * the coverage counters were written. */
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
                       void (*rtld_fini)(void), void *stack_end);
 int __libc_start_main(int (*fn)(int, char **, char **), int argc, char **argv, void (*init)(void), void (*fini)(void),
@@ -142,8 +147,8 @@ int fclose(FILE *file)
     return refuses("flush") ? failed(ENOSPC) : result;
 }
 
-static atomic_bool looked, waited; /* looked: a poll with timeout 0 has returned; waited: a poll without a limit has
-                                    * begun */
+/* looked: a poll with timeout 0 has returned; waited: a poll without a time limit has begun */
+static atomic_bool looked, waited;
 
 ssize_t write(int descriptor, const void *bytes, size_t size)
 {
@@ -153,6 +158,19 @@ ssize_t write(int descriptor, const void *bytes, size_t size)
         while (!atomic_load(&looked) && !atomic_load(&waited)) (void)sched_yield();
     }
     return refuses("write") ? failed(EINTR) : REAL(fn, "write", descriptor, bytes, size);
+}
+
+/* pwritev2, with which texts are written, is called by its number. */
+long syscall(long number, ...)
+{
+    typedef long (*fn)(long, long, long, long, long, long, long);
+    long    a[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(args, long);
+    va_end(args);
+    if (number == SYS_pwritev2 && refuses("write")) return failed(EINTR);
+    return REAL(fn, "syscall", number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
 ssize_t read(int descriptor, void *bytes, size_t size)

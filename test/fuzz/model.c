@@ -4,9 +4,6 @@
 #include "fuzz/relations.h"
 #include "fuzz/still_clock.h"
 
-/* Maximum delay of a timer: one tick of the timer wheel and a few reads of the clock take less than this. */
-#define LATE_NS FILCH_MILLISECONDS(1)
-
 model_state now;
 
 void model_begin(void)
@@ -81,7 +78,8 @@ static void message_remove(proc *to, int index)
     now.message_free = index;
 }
 
-/* Bounds for the number of messages in a mailbox, because the model cannot always know the exact number. */
+/* Lower bounds (count, units) and upper bounds (count_most, units_most) for the messages in a mailbox and for their
+ * size in units of 16 bytes, because the model cannot always know the exact numbers. */
 typedef struct load {
     uint32_t count, count_most, units, units_most;
     bool     maybes;
@@ -96,7 +94,8 @@ static load load_of(const proc *l)
         sum.count_most++;
         sum.units_most += n;
         sum.maybes |= now.message_list[i].maybe;
-        /* With DROP_OLDEST any of these messages may have been dropped; the model learns later which. */
+        /* With DROP_OLDEST any message in the mailbox may have been dropped, so no message counts in the lower bound.
+         * The model learns later which messages were dropped. */
         if (now.message_list[i].maybe || l->overflow == FILCH_OVERFLOW_DROP_OLDEST) continue;
         sum.count++;
         sum.units += n;
@@ -104,8 +103,8 @@ static load load_of(const proc *l)
     return sum;
 }
 
-/* Returns true if a message of `size` bytes exceeds a limit of `l` if the mailbox has `count` messages of `sum`
- * units. */
+/* Returns true if one more message of `size` bytes exceeds a limit of the mailbox of `l`, when the mailbox holds
+ * `count` messages with together `sum` units of 16 bytes. */
 static bool is_over(const proc *l, uint32_t count, uint32_t sum, size_t size)
 {
     return (l->max != 0 && count + 1 > l->max) || (l->bytes != 0 && sum + units(size) > units(l->bytes));
@@ -173,8 +172,8 @@ void model_first_message(int to, int from, const content *says)
     (void)message_add(&now.procs[to], (message){ .from = from, .says = *says, .first = true, .yield_rec = -1 });
 }
 
-/* Returns 1 if `l` accepts the message after `before` equal messages, 0 if it refuses the message, -1 if the model
- * cannot know. */
+/* Returns 1 if the mailbox of `l` accepts the message `says` after `before` equal messages, 0 if it refuses the
+ * message, -1 if the model cannot know. */
 static int admits(const proc *l, const content *says, uint32_t before)
 {
     load     sum = load_of(l);
@@ -193,8 +192,8 @@ int model_admits(const int *members, int count, const content *says)
         uint32_t before = 0;
         for (int k = 0; k < i; k++) before += members[k] == members[i];
         int one = admits(&now.procs[members[i]], says, before);
-        /* If a process with a limit is a member more than once, its mailbox may accept the first messages and refuse
-         * the others. The model does not predict how many. */
+        /* If a process with a mailbox limit has joined the group more than once, its mailbox may accept the first
+         * copies of the message and refuse later copies. The model does not predict how many copies are accepted. */
         if (one < 0 || (before > 0 && (now.procs[members[i]].max != 0 || now.procs[members[i]].bytes != 0))) return -1;
         taken += one;
     }
@@ -222,7 +221,7 @@ bool model_limited(void)
     for (int i = 0; i < now.proc_count; i++) {
         if (now.procs[i].alive && (now.procs[i].max != 0 || now.procs[i].bytes != 0)) return true;
     }
-    /* A spawn that was yielded but not dispatched may make a process with a limit, too. */
+    /* A yielded spawn that is not dispatched yet may create a process with a mailbox limit. */
     for (int i = 0; i < now.yield_rec_count; i++) {
         if (now.yield_recs[i].what == YIELD_SPAWN && !now.yield_recs[i].dispatched) return true;
     }
@@ -237,8 +236,8 @@ static void skip_dropped(proc *l, int index)
     for (int i = l->first, next; i != index; i = next) {
         const message *at = &now.message_list[i];
         next = at->next;
-        /* A message marked `maybe` was refused or dropped, but its sender has not got the result yet. It stays until
-         * then. */
+        /* A message marked `maybe` was refused or dropped, but its sender has not got the result of the send yet. The
+         * message stays in the list until the sender gets the result. */
         if (at->from != came.from || at->asked != came.asked || at->maybe) continue;
         MUST(!at->first, "a first message was dropped");
         l->dropped++;
@@ -506,10 +505,14 @@ void model_cancel_scope(int scope, filch_err reason)
     }
 }
 
-/* Checks a cancel without a reason. It was caused by a call, by a stop or by the deadline of the process; each of these
- * causes one cancel. */
-static void read_plain_cancel(proc *l)
+/* Checks a cancel without a reason. A cancel without a reason is caused by a call, by a stop or by the deadline of the
+ * process; each cause leads to one cancel. */
+static void read_plain_cancel(proc *l, filch_err error)
 {
+    /* The cancel of a stop may have been queued before a scope was cancelled. */
+    filch_err reason = model_cancelled(&l->inherits);
+    bool      queued = now.closing && error == FILCH_ECANCELLED;
+    MUST(error == (reason != FILCH_OK ? reason : FILCH_ECANCELLED) || queued, "a cancel with a wrong reason");
     bool due = l->inherits.due_ns <= still_clock_ns && !l->due_reported;
     if (l->cancel || now.closing) {
         if (due) l->due_maybe = true;
@@ -559,7 +562,7 @@ void model_step_begin(proc *l, const filch_event *events, size_t count)
              * events. */
             MUST(!plain_cancel && (i == 0 || now.closing), "a second cancel");
             plain_cancel = true;
-            read_plain_cancel(l);
+            read_plain_cancel(l, events[i].error);
             break;
         case FILCH_EVENT_DROPPED:
             MUST(filch_as_int(&events[i].data) > 0, "nothing was dropped");
@@ -576,14 +579,16 @@ void model_step_begin(proc *l, const filch_event *events, size_t count)
         default: MUST(false, "an event of no type");
         }
     }
-    /* If a full batch passed over a message, the next batch keeps a slot for it, though notices wait. */
+    /* A message may arrive while notices wait only in a full batch: if the batch before was full and left out the
+     * waiting messages, this batch reserves one event for a message. */
     bool full = count == (now.opt.batch_max != 0 ? now.opt.batch_max : 64);
     MUST(!messages || full || !relations_waits(l), "a message came before a notice");
     MUST(l->last_status != STATUS_IDLE || count > 0, "an idle process was stepped for nothing");
     MUST(l->last_status != STATUS_WAIT || answers, "a waiting process was stepped without a completion");
 }
 
-/* Removes the yields of the present step, which will never be dispatched. */
+/* Removes the yields of the present step from the model. Called when the step has failed: its yields are never
+ * dispatched. */
 static void forget_fresh(proc *l)
 {
     for (int i = now.yield_rec_fresh; i < now.yield_rec_count; i++) {
@@ -734,7 +739,8 @@ static void check_stats(uint64_t armed, uint64_t armed_most)
 {
     filch_stats stats = FILCH_STATS_INIT;
     MUST(filch_sched_stats(now.sched, &stats) == FILCH_OK, "no stats");
-    /* Processes of the runtime, which refuse the waiting senders of an ended process (sched/refuser.c). */
+    /* number of processes that the runtime itself has spawned to refuse the waiting senders of ended processes
+     * (sched/refuser.c) */
     uint64_t internal = stats.spawned - now.spawned;
     MUST(stats.spawned >= now.spawned && stats.ended - now.ended == internal, "processes are miscounted");
     MUST(internal <= now.ended, "more processes of the runtime than processes have ended");

@@ -21,7 +21,12 @@ enum { PROCS = 96, MESSAGES = 512, YIELD_RECS = 512, NO_PROC = -1, SCOPES = 16, 
 /* First tag of timers and tickers. The messages of a timer or ticker carry its tag. */
 #define TAG_TIMER (UINT64_C(1) << 40)
 
-/* The status that a step chose; a new process has chosen none yet. */
+/* Maximum delay of a timer, and of the end of a process by its deadline. One tick of the timer wheel and a few reads of
+ * the clock together take less. */
+#define LATE_NS FILCH_MILLISECONDS(1)
+
+/* The status that the last step of a process has chosen. STATUS_NEW: no step has run yet; STATUS_NONE: the step has
+ * chosen no status. */
 typedef enum last_status {
     STATUS_NEW,
     STATUS_CONTINUE,
@@ -32,7 +37,8 @@ typedef enum last_status {
     STATUS_NONE
 } last_status;
 
-/* What a process inherits: a value, the scopes it is in (the innermost first), and the earliest deadline. */
+/* What a process inherits from its parent: a value, the scopes that contain it (the innermost first), and the earliest
+ * deadline. */
 typedef struct heritage {
     int64_t  value;
     uint8_t  scopes[DEPTH];
@@ -53,37 +59,40 @@ typedef struct proc {
     bool        upgrading; /* the last step ended with an upgrade: the state of the old type will be closed next */
     bool        next_bare;
     last_status last_status;
-    /* number of the process's state, and of the state that an upgrade has made; 0: none */
+    /* instance identifies the state of the process, next_instance the state that an upgrade has made; 0: none */
     uint32_t    instance, next_instance;
     const char *next_name;
     const char *name;
     heritage    inherits;
-    /* due_reported: its deadline has caused its cancel; due_maybe: its deadline or another cause */
+    /* due_reported: a cancel that the deadline of the process has caused was delivered; due_maybe: a cancel was
+     * delivered that the deadline or another cause may have caused */
     bool     due_reported, due_maybe;
     uint32_t max, overflow;
     size_t   bytes;
-    int      first, last;            /* indices of the first and last message in its mailbox; -1: none */
-    uint32_t in_step, in_step_units; /* messages that the present step got: their number, and their size in units */
-    uint32_t outstanding;            /* number of its yields that are not completed */
-    /* dropped: number of messages that the overflow policy dropped, as far as known; drops_reported: as reported by
-     * DROPPED events */
+    int      first, last; /* indices of the first and last message in its mailbox; -1: none */
+    /* messages that the present step got: their number, and their size in units of 16 bytes */
+    uint32_t in_step, in_step_units;
+    uint32_t outstanding; /* number of yields of the process that are not completed */
+    /* dropped: number of messages that the overflow policy has dropped, as far as the model knows; drops_reported:
+     * number of drops that DROPPED events have reported */
     uint64_t  dropped, drops_reported;
     uint64_t  exits;
-    bool      ends; /* the last step of the process has chosen to end the process */
+    bool      ends; /* the last step of the process has ended the process, by filch_done() or by an error */
     filch_err end_error;
     content   end_result;
     /* Fields of relations.h: */
-    bool traps; /* the process traps link failures */
+    bool traps; /* the process traps link failures: they are delivered as LINK_DOWN and do not end the process */
     /* indices of the first and last notice that the process will get; -1: none */
     int      notices, notices_last;
-    uint32_t reasoned_cancels; /* number of cancels with a reason among the notices */
-    uint32_t kills;            /* number of these cancels that have a deadline */
-    uint64_t kill_ns;          /* the earliest deadline of these cancels */
+    uint32_t reasoned_cancels; /* number of cancels with a reason among the notices of the process */
+    uint32_t kills;            /* number of cancels with a reason that have a deadline */
+    uint64_t kill_ns;          /* the earliest deadline of the cancels with a reason */
     /* possible causes of the end of the process, other than its own status */
     bool by_link, by_deadline, by_closing;
-    /* error of the failed process that ended this process by links; 0: not known */
+    /* error of the process that failed first and ended this process through links; 0: not known */
     filch_err link_root;
-    /* an EXIT or LINK_DOWN notice about the process was delivered, with the next two fields */
+    /* an EXIT or LINK_DOWN notice about the process was delivered, with the error reported_error and the root error
+     * reported_root */
     bool      end_reported;
     filch_err reported_error, reported_root;
 } proc;
@@ -91,10 +100,10 @@ typedef struct proc {
 typedef struct message {
     int     next;     /* index of the next message in the mailbox of the receiver; -1: none */
     int     from;     /* index of the sending process, or NO_PROC */
-    bool    any_from; /* the sender has ended: filch.h does not specify `from` of the message */
+    bool    any_from; /* sent while a close or on_exit function ran: filch.h does not specify `from` of the message */
     bool    asked;    /* sent by filch_yield_send */
-    bool    maybe;    /* the sender has not got the result yet */
-    bool    first;    /* a message from the spawn options of its receiver; it counts against no limit */
+    bool    maybe;    /* the sender has not got the result of the send yet */
+    bool    first;    /* a message from the spawn options of the receiver; it counts against no mailbox limit */
     content says;
     int     yield_rec;
 } message;
@@ -131,10 +140,10 @@ typedef struct yield_rec {
     int       message, to;
     filch_err otherwise; /* send to NO_PROC: the error with which the send must complete */
     uint32_t  tie;       /* relation or spawn: its command FILCH_CMD_* */
-    /* relation: pid of the other process; or `name`: index of a name or group, or NO_PROC */
+    /* relation: pid of the other process (about), or index of a name or group, NO_PROC if none (name) */
     filch_pid about;
     int       name;
-    uint64_t  number;  /* unmonitor: the reference; cancel: the deadline; members, broadcast: the result */
+    uint64_t  number;  /* unmonitor: the reference; cancel: the deadline; members, broadcast: the predicted result */
     filch_err reason;  /* cancel: the reason; spawn: the result of init */
     int       child;   /* spawn: index of the new process, or NO_PROC */
     bool      tried;   /* spawn: init of the new process was called */
@@ -148,19 +157,21 @@ typedef struct model_state {
     test_alloc    alloc;
     bool          closing, closed;
     uint64_t      opened, shut; /* number of states that were initialised, and of states that were closed */
-    /* number of processes that the stop must have ended by force; forced_most: upper bound of this number */
+    /* bounds of the number of processes that the stop has ended by force: at least `forced`, at most `forced_most` */
     uint64_t forced, forced_most;
     uint64_t spawned, ended, failed, steps, asked, answered, late;
-    /* numbers of messages as far as known; messages from spawn options do not count */
+    /* numbers of messages, as far as the model knows them; messages from spawn options do not count */
     uint64_t  sent, read, to_ended, refused, dropped;
     uint64_t  first_unread;
     filch_err reasons[SCOPES]; /* reason with which each scope was cancelled; FILCH_OK: not cancelled */
     int       scope_count;
-    filch_err foreign; /* the result of a call about a process of another node */
-    /* a yield that sends to a group or to a name is not dispatched: until then no process may have a limit */
-    bool               by_name;
-    uint64_t           sent_maybe; /* number of yielded sends with an unknown result */
-    bool               vague;      /* a send had an unknown result, so messages cannot be counted exactly */
+    filch_err foreign; /* the result that a call about a process of another host must have */
+    /* true: a yield that sends to a group or to a name is not dispatched yet; until then the test spawns no process
+     * with a mailbox limit */
+    bool     by_name;
+    uint64_t sent_maybe; /* number of yielded sends with a result that the model does not know */
+    /* a send had a result that the model does not know, so the model cannot count messages exactly */
+    bool               vague;
     proc               procs[PROCS];
     int                proc_count;
     message            message_list[MESSAGES];
@@ -170,13 +181,13 @@ typedef struct model_state {
     const filch_event *last_read; /* the last message that the present step has read, or NULL */
     content            last_read_says;
     int                yield_rec_fresh; /* index of the first yield of the present step */
-    /* index of the first yield that may make a relation and that has not been dispatched as far as the model knows */
+    /* index of the first yield that may make a relation and that, as far as the model knows, has not been dispatched */
     int tie_next;
     /* The next fields say in which callback of the runtime the test is. */
     int  current;     /* index of the process that is being stepped, or NO_PROC */
     bool dispatching; /* a handler is running */
-    int  reaping;     /* process whose close or on_exit is running, or NO_PROC */
-    bool posing;      /* true: inside filch_deliver(); its messages come from process `as` */
+    int  reaping;     /* index of the process with a running close or on_exit function, or NO_PROC */
+    bool posing;      /* true: inside filch_deliver(), which sends a message in the name of process `as` */
     int  as;
 } model_state;
 
@@ -198,48 +209,50 @@ bool model_lacked_memory(uint64_t refused_before);
 bool model_has_room(void);
 bool model_has_messages(int count);
 
-/* Reports that filch_send returned `err`. `to` is the index of a process, or NO_PROC: then `otherwise` is the result
- * that the call must have had. */
+/* Tells the model that filch_send returned `err`. `to` is the index of the receiving process, or NO_PROC: then
+ * `otherwise` is the result that the call must have had. */
 void model_sent(int to, filch_err otherwise, const content *says, filch_err err, uint64_t refused_before);
 
-/* Adds a message from the spawn options of process `to`. */
+/* Tells the model that the spawn options of process `to` contain the message `says`. */
 void model_first_message(int to, int from, const content *says);
 
 /* Returns how many of the `count` members of a group accept the message `says`; -1 if the model cannot know. */
 int model_admits(const int *members, int count, const content *says);
-/* Reports that the message was sent to these `count` members. The model predicts which of them refuse it. */
+/* Tells the model that the message `says` was sent to these `count` members of a group. The model predicts which of
+ * them refuse it. */
 void model_broadcast(const int *members, int count, int from, const content *says);
 
 /* Returns true if any process has a mailbox limit. */
 bool model_limited(void);
 
-/* Returns the reason with which a scope of `h` was cancelled, FILCH_OK if none was, as filch_ctx_cancelled() does. */
+/* Returns the reason with which a scope of `h` was cancelled, or FILCH_OK if no scope was cancelled, as
+ * filch_ctx_cancelled() does. */
 filch_err model_cancelled(const heritage *h);
-/* Reports that a scope was cancelled. */
+/* Tells the model that a scope was cancelled. */
 void model_cancel_scope(int scope, filch_err reason);
 
-/* model_next_tag() returns the tag for the next yield. model_yielded() reports that a yield was accepted;
- * model_yielded_send() reports the message that a yielded send will send. */
+/* model_next_tag() returns the tag for the next yield. model_yielded() tells the model that a yield was accepted;
+ * model_yielded_send() tells it which message a yielded send will send. */
 uint64_t   model_next_tag(yield_kind what);
 yield_rec *model_yielded(yield_kind what, uint64_t tag);
 void       model_yielded_send(yield_rec *q, int to, filch_err otherwise, const content *says);
 
-/* Reports that the handlers of relations were called for all yields before index `until`. The model cannot observe
- * these handlers; it knows that yields are dispatched in order. */
+/* Tells the model that the handlers of relation commands were called for all yields before index `until`. The model
+ * cannot observe these handlers; it knows that yields are dispatched in order. */
 void model_relations_done(int until);
 
-/* Reports that filch_complete returned `err`. */
+/* Tells the model that filch_complete returned `err`. */
 void model_completed(yield_rec *q, const content *says, filch_err error, filch_err err, uint64_t refused_before);
 
-/* model_step_begin() reports that a step begins with these events, model_step_end() that it ends. */
+/* model_step_begin() tells the model that a step begins with these events, model_step_end() that the step ends. */
 void model_step_begin(proc *l, const filch_event *events, size_t count);
 void model_step_end(proc *l, filch_err err, last_status status);
 
-/* model_closed() reports that a state was closed, model_exit() that a process has ended. */
+/* model_closed() tells the model that a state was closed, model_exit() that a process has ended. */
 void model_closed(uint32_t instance, proc *l);
 void model_exit(proc *l, filch_err error, const filch_data *result);
 
-/* Reports that no process has been ready since `since_ns`. Checks that everything due has happened. */
+/* Tells the model that no process has been ready since `since_ns`. Checks that everything that was due has happened. */
 void model_check_quiet(uint64_t since_ns);
 
 /* Checks what filch_inspect reported about a process. */

@@ -3,21 +3,18 @@
 
 #include "fuzz/still_clock.h"
 
-/* Maximum delay with which a deadline ends a process; equal to LATE_NS in model.c. */
-#define LATE_NS FILCH_MILLISECONDS(1)
-
 /* A notice that a process will get. */
 typedef struct notice {
     int              next; /* index of the next notice of the receiver; -1: none */
     filch_event_type type;
     filch_pid        about;
-    /* index of the ended process that the notice reports; NO_PROC: it ended before the relation was made, or another
-     * kind of notice */
+    /* index of the ended process that the notice reports; NO_PROC: that process had ended before the relation was made,
+     * or the notice reports no end */
     int       ended;
     bool      any_from, after_link;
     int       group;
     uint64_t  tag;
-    filch_err reason; /* of a cancel: its reason; deadline_ns is its deadline */
+    filch_err reason; /* of a cancel: its reason; the next field is the deadline of the cancel */
     int64_t   deadline_ns;
 } notice;
 
@@ -265,8 +262,8 @@ void relations_watched(int group, int process, uint64_t tag)
     ties.watchers[group][ties.watcher_count[group]++] = process;
 }
 
-/* Removes the newest entry of `process` from a list. filch.h does not specify which entry of the process is removed;
- * the library removes the newest. */
+/* Removes the newest entry of `process` from a list of members or watchers. filch.h does not specify which entry of the
+ * process is removed; the library removes the newest. */
 static bool take_out(int *list, uint64_t *tags_too, int *count, int process)
 {
     for (int i = *count - 1; i >= 0; i--) {
@@ -336,7 +333,7 @@ bool relations_is_list(const yield_rec *q, const filch_data *data)
     return filch_size(data) % sizeof(filch_pid) == 0 && sum == q->number;
 }
 
-/* Returns the predicted result of a yield about one process. */
+/* Returns the predicted result of a yield that ends a monitor, or cancels or terminates a process. */
 static filch_err yielded_one(const yield_rec *q)
 {
     int       to = model_find(q->about);
@@ -379,7 +376,8 @@ static filch_err yielded_spawn(yield_rec *q)
     bool taken = q->name != NO_PROC && ties.owner[q->name] != NO_PROC;
     MUST(now.closing || full || taken, "a spawn failed without a reason");
     if (taken && full)
-        q->otherwise = FILCH_ELIMIT; /* filch.h does not specify whether FILCH_ELIMIT or FILCH_EEXISTS is returned */
+        /* if both causes hold, filch.h does not specify whether FILCH_ELIMIT or FILCH_EEXISTS is returned */
+        q->otherwise = FILCH_ELIMIT;
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;
 }
@@ -426,8 +424,8 @@ void relations_ref(uint64_t tag, uint64_t ref)
 
 /* ---- ends of processes ---- */
 
-/* Returns the error with which the process ended that the LINK_DOWN notice `down` reports; FILCH_OK if the model does
- * not know the error. */
+/* Returns the error of the ended process that the LINK_DOWN notice `down` reports; FILCH_OK if the model does not know
+ * this error. If links ended that process, returns the error of the process that failed first. */
 static filch_err root_of(const notice *down)
 {
     if (down->ended == NO_PROC) return FILCH_EDEAD;

@@ -7,6 +7,7 @@ local kept = {}
 local function keep(name, make) if kept[name] == nil then kept[name] = make() end return kept[name] end
 local function big() return keep("big", function() return ("x"):rep(3 << 20) end) end
 local function zeros() return keep("zeros", function() return ("\0"):rep(1 << 20) end) end
+local function deep() return keep("deep", function() local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end return t end) end
 local function numbers() return keep("numbers", function() local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150011 end return t end) end
 local function tables() return keep("tables", function() local t = {} for i = 1, 50000 do t[i] = { i } end return t end) end
 local function fields() return keep("fields", function() local t = {} for i = 1, 50000 do t["field" .. i] = i end return t end) end
@@ -117,7 +118,7 @@ local rows = {
   ["table.sort"] = function()
     table.sort(numbers()) table.sort(tables(), function(a, b) return a[1] > b[1] end) table.sort({ 3, 2, 1 }, loop)
   end,
-  ["table.unpack"] = function() table.unpack(numbers(), 1, 140000) table.unpack(with("__index", loop), 1, 2) end,
+  ["table.unpack"] = function() table.unpack(numbers(), 1, 140000) table.unpack(deep(), 1, 200000) table.unpack(with("__index", loop), 1, 2) end,
   ["task.all"] = function() task.all { task.spawn(loop) } end,
   ["task.any"] = function() task.any { task.spawn(loop) } end,
   ["task.spawn"] = function() task.spawn(loop):await() end,
@@ -138,6 +139,8 @@ local rows = {
   ["(index)"] = function() return ({})[big() .. math.random()] end,
   ["(collector)"] = function() local t = {} while true do t[#t + 1] = { t[#t] } end end,
   ["(rehash)"] = function() local t = {} for i = 1, 1 << 19 do t[i * 3] = true end end,
+  ["(call)"] = function() local t = {} setmetatable(t, { __call = t }) t() end,
+  ["(call chain)"] = function() local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end t() end,
   ["(close)"] = function() local c <close> = with("__close", loop) error("x") end,
   ["(recursion)"] = function() local function f() return 1 + f() end f() end,
 }

@@ -18,9 +18,9 @@ static int open_fixture(void **state)
     return 0;
 }
 
-/* Runs `chunk` as a process beside the driver. The driver sleeps a few times on the same worker, terminates the process
- * and waits for its end. If `spent` is true, the driver does not terminate the process: the process must end because
- * its budget is spent. */
+/* Runs `chunk` as a process, started by another process, the driver. The driver sleeps a few times on the same worker,
+ * terminates the process and waits for its end. If `spent` is true, the driver does not terminate the process: the
+ * process must end because its budget is spent. */
 static void drive(const char *chunk, bool spent)
 {
     static char text[8192];
@@ -58,6 +58,8 @@ static const char *const spent[] = {
     "table.concat(setmetatable({}, { __len = LOOP }))",
     "table.concat(setmetatable({}, { __index = LOOP, __len = function() return 1 end }))",
     "table.unpack(setmetatable({}, { __index = LOOP }), 1, 2)",
+    ("local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end\n"
+     "tostring(setmetatable({}, { __tostring = function() table.unpack(t, 1, 40000) return '' end }))"),
     "table.insert(setmetatable({}, { __newindex = LOOP }), 1)",
     "table.insert(setmetatable({}, { __len = LOOP }), 1)",
     "table.remove(setmetatable({}, { __len = LOOP }))",
@@ -73,6 +75,18 @@ static const char *const spent[] = {
      " coroutine.resume(co) coroutine.close(co)"),
     "coroutine.wrap(function() local c <close> = setmetatable({}, { __close = LOOP }) error('x') end)()",
     "return '1' + setmetatable({}, { __add = LOOP })",
+    /* stock Lua looks for a function to call, without an end, and runs no instruction */
+    "local t = {} setmetatable(t, { __call = t }) t()",
+    "local t = {} setmetatable(t, { __call = t }) while true do pcall(t) end",
+    "local t = {} setmetatable(t, { __call = t }) while true do pcall(pcall, t) end",
+    "local t = {} setmetatable(t, { __call = t }) while true do xpcall(t, print) end",
+    "local t = {} setmetatable(t, { __call = t }) while true do coroutine.resume(coroutine.create(function() t() end)) "
+    "end",
+    "local t = {} setmetatable(t, { __call = t }) while true do pcall(coroutine.wrap(function() t() end)) end",
+    "local t = {} setmetatable(t, { __call = t }) local c <close> = setmetatable({}, { __close = t }) error('x')",
+    "local t = {} setmetatable(t, { __call = t }) return -setmetatable({}, { __unm = t })",
+    "local t = {} setmetatable(t, { __call = t }) task.spawn(function() t() end):await()",
+    "local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end t()",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
     /* the loop is inside table.move, which executes no Lua instruction, so no hook checks the budget */
     ("local from, to = setmetatable({}, { __index = type }), setmetatable({}, { __newindex = type })"
@@ -101,8 +115,8 @@ TEST(pcall_does_not_catch_an_exhausted_budget)
     };
     static const char *const inside[] = {
         "local c <close> = setmetatable({}, { __close = LOOP }) tostring(setmetatable({}, { __tostring = LOOP }))",
-        /* pcall catches this object without converting it to a text: the loop around pcall goes on until it is
-         * terminated */
+        /* pcall catches this error object without converting it to a text, so no budget is spent: the loop around pcall
+         * continues until the process is terminated */
         "error(setmetatable({}, { __tostring = LOOP })) ",
         "table.concat(setmetatable({}, { __len = LOOP }))",
         "xpcall(error, LOOP)",
@@ -116,7 +130,8 @@ TEST(pcall_does_not_catch_an_exhausted_budget)
     }
 }
 
-/* Where Lua can yield, an endless loop is no error: the process continues in slices until it is terminated. */
+/* Where Lua can yield, an endless loop is no error: the process that runs the loop continues in slices until it is
+ * terminated. */
 TEST(an_interruptible_loop_runs_until_it_is_terminated)
 {
     static const char *const loops[] = {
@@ -232,6 +247,9 @@ static const char *const long_calls[] = {
     ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
      "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() "
      "assert(msgpack.decode(s)[32767] == 1)"),
+    /* reading one element takes a walk over 1,900 tables */
+    ("local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end\n"
+     "begin() assert(select('#', table.unpack(t, 1, 40000)) == 40000)"),
     "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', "
     "0) == nil) end",
 };

@@ -81,14 +81,41 @@ TEST(a_failed_send_counts_once_as_refused)
     fixture_passes(&w, "local pid = process.spawn { function() process.receive('go') end, mailbox = 2, overflow = "
                        "'fail', monitor = true }\n"
                        "local before = runtime.stats()\n"
-                       /* The receiver takes messages that do not match out of its mailbox, so more than two may fit. */
+                       /* The receiver takes messages that do not match out of its mailbox, so it may accept more
+                        * messages than its limit of two. */
                        "while process.send(pid, 3) do end\n"
                        "local after = runtime.stats()\n"
                        "assert(after.refused == before.refused + 1 and after.undelivered == before.undelivered)\n"
                        "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n");
 }
 
-/* Regression: "4 apples" was read as four bytes. */
+/* Regression: messages that a process had got and not received when it ended were in no counter. */
+TEST(messages_that_an_ended_process_has_not_received_are_counted)
+{
+    fixture_passes(
+        &w, "local function lost(body, last)\n"
+            "  local before = runtime.stats().undelivered\n"
+            "  local pid = process.spawn { body, monitor = true }\n"
+            "  for i = 1, 5 do process.send(pid, i) end\n"
+            "  if last then process.send(pid, last) end\n"
+            "  process.receive({ event = 'exit', pid = pid })\n"
+            "  return runtime.stats().undelivered - before\n"
+            "end\n"
+            "for i = 1, 20 do\n"
+            "  assert(lost(function() for i = 1, 5 do process.receive() end end) == 0)\n"
+            /* the messages of the last step */
+            "  assert(lost(function() process.receive() end) == 4)\n"
+            /* kept messages: of a sleep, of a receive with a pattern */
+            "  assert(lost(function() time.sleep('1ms') end) == 5)\n"
+            "  assert(lost(function() process.receive('last') end, 'last') == 5)\n"
+            "  assert(lost(function() process.receive('last') error('failed') end, 'last') == 5)\n"
+            /* messages handed over to new code */
+            "  assert(lost(function() process.receive('last') process.upgrade(function() process.receive() end) end,"
+            " 'last') == 4)\n"
+            "end\n");
+}
+
+/* Regression: the size "4 apples" was accepted as four bytes. */
 TEST(trailing_text_after_a_size_is_refused)
 {
     fixture_passes(
@@ -106,7 +133,7 @@ TEST(trailing_text_after_a_size_is_refused)
             "end\n");
 }
 
-/* Regression: when an error closed a stream variable, its error text was replaced by "cannot wait here". */
+/* Regression: when an error closed a stream variable, the text of this error was replaced by "cannot wait here". */
 TEST(an_error_that_closes_a_stream_keeps_its_text)
 {
     static fixture    with_files;
@@ -140,7 +167,7 @@ TEST(every_call_accepts_an_infinite_timeout)
             "end\n");
 }
 
-/* Regression: calling an __index function with a value that is not a table crashed the program. */
+/* Regression: calling the __index function of a library table with a value that is not a table crashed the program. */
 TEST(builtin_metamethods_refuse_values_that_are_not_tables)
 {
     fixture_passes(
@@ -158,7 +185,7 @@ TEST(no_builtin_metatable_accepts_a_finalizer)
     fixture_passes(&w,
                    "assert(getmetatable(json.list()) == false and getmetatable(json.decode('[1]')) == false)\n"
                    "assert(not pcall(setmetatable, {}, { __gc = print }))\n"
-                   /* another metatable is allowed, as for any other table */
+                   /* a metatable without a finalizer is allowed for a decoded list, as for any other table */
                    "local own = setmetatable(json.decode('[1]'), { __name = 'own' })\n"
                    "assert(getmetatable(own).__name == 'own' and json.encode(json.list(json.list())) == '[]')\n"
                    "for _, x in ipairs { json.null, channel.new(), blob.new('x'), task.spawn(print) } do assert(not "
@@ -205,6 +232,7 @@ int main(void)
         T(a_call_that_cannot_wait_sends_and_starts_nothing),
         T(a_spawn_without_enough_memory_does_not_end_its_caller),
         T(a_failed_send_counts_once_as_refused),
+        T(messages_that_an_ended_process_has_not_received_are_counted),
         T(trailing_text_after_a_size_is_refused),
         cmocka_unit_test(an_error_that_closes_a_stream_keeps_its_text),
         T(every_call_accepts_an_infinite_timeout),

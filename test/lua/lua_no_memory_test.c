@@ -18,8 +18,8 @@
 #include "lua/memory/heap.h"
 #include "support/alloc.h"
 
-/* The thread sanitizer takes long to create a Lua host, and keeps a record of longjmps that overflows after a hundred
- * thousand. */
+/* Under the thread sanitizer it takes long to create a Lua host, and the sanitizer's record of longjmps overflows after
+ * a hundred thousand longjmps. */
 #if defined(__SANITIZE_THREAD__)
 enum { SLOWER = 20 };
 #elif defined(__has_feature)
@@ -161,7 +161,8 @@ INSTEAD(int, sigaction, int number, const struct sigaction *action, struct sigac
     return -1;
 }
 
-/* Replaces lua_checkstack(). Fails as it does if the stack is at its limit, or has no memory to grow. */
+/* Replaces lua_checkstack(). Can be made to fail, as lua_checkstack() fails if the stack is at its limit or there is no
+ * memory to grow it. */
 INSTEAD(int, lua_checkstack, lua_State *L, int more)
 {
     return refuses(STACK) ? 0 : __real_lua_checkstack(L, more);
@@ -177,11 +178,11 @@ INSTEAD(filch_err, filch_keep, const filch_data *data, filch_data *out)
 /* ---- the host ---- */
 
 /* Creates a Lua host while request number `nth` for `t` fails. Returns true if a request failed. Checks that
- * filch_lua_create() reported the failure; if `hidden`, it may succeed instead. */
+ * filch_lua_create() reported the failure; if `hidden` is true, filch_lua_create() may succeed instead. */
 static bool create_without(thing t, long nth, bool hidden)
 {
     filch_lua *lua = NULL;
-    /* with a signal set (below), the host requests every kind of resource */
+    /* the option `signal` is set below, so that the host requests every kind of resource */
     filch_lua_options all = FILCH_LUA_OPTIONS_INIT;
     long              before = atomic_load(&sys.held), locks = atomic_load(&sys.locks);
     all.signal = SIGURG;
@@ -206,7 +207,8 @@ TEST(a_host_that_cannot_be_created_leaks_nothing)
     static const struct {
         thing t;
         long  least;
-        bool  hidden; /* the host may be created in spite of the failure, but without templates */
+        /* true: filch_lua_create() may succeed in spite of the failed request; then the host has no templates */
+        bool hidden;
     } cases[] = {
         { MEMORY, 20, true }, { LOCK, 8, false }, { CONDITION, 1, false }, { THREAD, 1, false }, { SIGNAL, 1, false }
     };
@@ -338,7 +340,7 @@ static bool run_without(const char *chunk, void (*arm)(long nth, long length), l
     bool fine = err == FILCH_OK || err == FILCH_ENOMEM || err == FILCH_LUA_EMEMORY || err == FILCH_ELINK ||
                 err == FILCH_LUA_EERROR;
     if (!fine || (!refused && err != FILCH_OK)) fail_msg("%ld: %s: %s", nth, filch_err_name(err), w.text);
-    /* the test still holds the reference to the code that it loaded */
+    /* drops the reference of this function to the loaded code */
     filch_lua_code_drop(w.lua, code);
     ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
     expect_unreferenced_codes();
@@ -401,7 +403,7 @@ static const char *const programs[] = {
     "assert(task.spawn(function(...) return select('#', ...) end, table.unpack({}, 1, 300)):await() == 300)\n"
     "local co = coroutine.wrap(function() for i = 1, 3 do time.sleep(0) coroutine.yield(i) end end) assert(co() + co() "
     "+ co() == 6)\n",
-    /* texts of all kinds; each library at its first use */
+    /* texts (JSON, patterns, log lines); the first use of each library */
     "local s = json.encode({ 1, 2.5, { a = 'b', c = { true, false } }, ('w'):rep(3000) }) assert(#json.decode(s)[4] == "
     "3000)\n"
     "assert(('x=1, y=2'):gsub('(%w)=(%w)', '%2=%1') == '1=x, 2=y') assert(('abc'):rep(1000, ','):find('c,a', 2000))\n"
@@ -427,7 +429,7 @@ static const char *const programs[] = {
     "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) "
     "assert(process.unregister('me'))\n"
     "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
-    /* blobs, and blobs or strings that are sent on in another form */
+    /* blobs, and blobs or strings that the receiver sends on in another form */
     "local me = process.self()\n"
     "local b = blob.new(('b'):rep(30000)) local s = ('s'):rep(17000)\n"
     "local pid = process.spawn_linked(function()\n"
@@ -456,7 +458,8 @@ static const char *const programs[] = {
     "assert(supervisor.start_child(top, { worker, long, id = 'late' }))\n"
     "assert(#supervisor.children(top) == 3)\n"
     "assert(supervisor.stop_child(top, 'late') and supervisor.stop(top))\n",
-    /* jobs on the thread pool: results and errors, also long ones; jobs that no task awaits, begun or not */
+    /* jobs on the thread pool: short and long results and errors; jobs that no task awaits, whether they have begun or
+     * not */
     "local long, b = ('l'):rep(20000), blob.new(('b'):rep(30000))\n"
     "local function twice(x) return x * 2 end\n"
     "for i = 1, 3 do\n"
@@ -472,7 +475,7 @@ static const char *const programs[] = {
     "for i = 1, 3 do task.spawn(function() work.run(function(s) return { s, i } end, long) end) end\n"
     "local r, late = work.run { function(s) return s end, long, timeout = 0 } assert(r == long or late == 'timeout', "
     "late)\n",
-    /* upgrades to other code and back, with messages in the mailbox; a check for changed files */
+    /* upgrades to other code and back to the first code, with messages in the mailbox; a check for changed files */
     "local pid = process.spawn_linked('older', 5)\n"
     "for i = 1, 3 do assert(process.send(pid, { add = 1, ('m'):rep(600) })) end\n"
     "assert(process.request(pid, 'answer later', '10s') == 'answered by the new one')\n"
@@ -482,7 +485,7 @@ static const char *const programs[] = {
     "assert(process.exec(function() process.upgrade(function(t) return #t end, ('u'):rep(20000)) end) == 20000)\n"
     "local up = process.spawn_linked('upgrades') assert(process.request(up, 'hello', '10s')) assert(runtime.reload() "
     "== 0)\n",
-    /* functions with functions as upvalues */
+    /* this program sends functions that have other functions as upvalues to a new process (process.exec) */
     "local function sum(n) if n <= 0 then return 0 end return n + sum(n - 1) end\n"
     "local shared = 0 local function bump() shared = shared + 1 return shared end local function read() return shared "
     "end\n"
@@ -530,8 +533,8 @@ TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
     uses_files = true;
 }
 
-/* Starts nine functions, because the cache of started functions has eight entries and its table grows meanwhile. If
- * there is no memory for the cache, the process must be started nevertheless, with all its arguments. */
+/* Starts nine functions: the cache of started functions has eight entries, and its table grows while they are started.
+ * If there is no memory for the cache, the process must be started nevertheless, with all its arguments. */
 TEST(a_function_that_cannot_be_cached_is_started_with_its_arguments)
 {
 #define START "start(function(x, y) return y or 'lost' end)"
@@ -559,6 +562,31 @@ TEST(out_of_memory_while_receiving_a_long_string_leaks_nothing)
         "assert(#work.run(function() return ('l'):rep(20000) end) == 20000)\n",
     };
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) assert_true(sweep(chunks[i], arm_heap, 2, 1) > 30);
+}
+
+/* The search for 'x' keeps the first message (300 KB), which counts against the memory of the process until it is read.
+ * If there is no memory to keep it, the process collects its garbage and tries again; the first attempt must not
+ * count. */
+TEST(a_message_that_is_kept_at_the_second_attempt_counts_once)
+{
+    static const char chunk[] = "local me, list = process.self(), {}\n"
+                                "collectgarbage()\n"
+                                "local before = collectgarbage('count')\n"
+                                "for i = 1, 20 do list[i] = ('z'):rep(15000) end\n"
+                                "process.send(me, list)\n"
+                                "list = nil\n"
+                                "process.send(me, 'x')\n"
+                                "assert(process.receive('x') == 'x')\n"
+                                "assert(#process.receive() == 20)\n"
+                                "collectgarbage()\n"
+                                "return math.floor(collectgarbage('count') - before)\n";
+    long              nth = 1, passed = 0;
+    for (w.error = FILCH_ENOMEM; run_without(chunk, arm_heap, nth, 1); nth++, w.error = FILCH_ENOMEM) {
+        if (w.error != FILCH_OK) continue;
+        if (w.number > 100) fail_msg("without request %ld: %ld KiB more", nth, (long)w.number);
+        passed++;
+    }
+    assert_true(passed > 10);
 }
 
 TEST(any_failed_host_allocation_ends_in_a_result_or_an_error)
@@ -646,6 +674,7 @@ int main(void)
         cmocka_unit_test(out_of_memory_while_starting_a_job_or_process_leaks_nothing),
         cmocka_unit_test(a_function_that_cannot_be_cached_is_started_with_its_arguments),
         cmocka_unit_test(out_of_memory_while_receiving_a_long_string_leaks_nothing),
+        cmocka_unit_test(a_message_that_is_kept_at_the_second_attempt_counts_once),
         cmocka_unit_test(any_failed_host_allocation_ends_in_a_result_or_an_error),
         cmocka_unit_test(any_failed_heap_allocation_ends_its_process_with_an_error),
         cmocka_unit_test(any_failed_scheduler_allocation_ends_in_a_result_or_an_error),

@@ -31,6 +31,49 @@ TEST(task_any_cancels_the_other_tasks)
         scaled(20));
 }
 
+static int open_fixture_with_one_worker(void **state)
+{
+    *state = &w;
+    fixture_open(&w, 1, NULL);
+    return 0;
+}
+
+/* The main task cancels another task when its own wait ends. Each wait is repeated until both waits end in one batch of
+ * events, so that the other task is cancelled after its answer has arrived. A cancel of the process comes before all
+ * other events of a batch, and ends the sleep of the main task. While `busy` runs, the only worker cannot run this
+ * process, and the pool can end both jobs. */
+TEST(an_answer_that_has_arrived_is_returned_before_the_cancel)
+{
+    fixture_passes(
+        &w, "local me = process.self()\n"
+            "local server = process.spawn(function()\n"
+            "  while true do\n"
+            "    local client, from = process.receive() process.cancel(client) process.reply(from, 'answer')\n"
+            "  end\n"
+            "end)\n"
+            "local function job() return 'answer' end\n"
+            "local function busy() local began = time.now() while time.now() - began < 0.002 do end end\n"
+            "local function rest() assert(not pcall(time.sleep, '1h')) end\n"
+            "local waits = {\n"
+            "  request = { rest, function() return process.request(server, me) end },\n"
+            "  exec = { rest, function() return process.exec(function() process.cancel(me) return job() end) end },\n"
+            "  work = { function() process.spawn(busy) work.run(job) end, function() return work.run(job) end },\n"
+            "}\n"
+            "for name, wait in pairs(waits) do\n"
+            "  local late, rounds = 0, 0\n"
+            "  while late == 0 do\n"
+            "    rounds = rounds + 1 assert(rounds < 1000, name)\n"
+            "    local cancelled = false\n"
+            "    local other = task.spawn(function()\n"
+            "      assert(wait[2]() == 'answer') if cancelled then late = late + 1 end time.sleep('1h')\n"
+            "    end)\n"
+            "    wait[1]() other:cancel() cancelled = true\n"
+            "    local fine, why = pcall(other.await, other) assert(not fine and why == 'cancelled', why)\n"
+            "  end\n"
+            "end\n"
+            "process.terminate(server)\n");
+}
+
 /* Workers stall now and then, so some ticks come late. A late tick must not delay the ticks after it. */
 TEST(ticks_do_not_drift)
 {
@@ -164,8 +207,8 @@ TEST(a_send_to_a_full_mailbox_waits_with_overflow_wait)
 
 TEST(a_waiting_send_fails_when_the_receiver_ends)
 {
-    /* The receiver may read the first message before it sleeps, so the mailbox may be full only for the third
-     * message. */
+    /* The receiver may read the first message before it sleeps. Then its mailbox, which holds one message, is full only
+     * for the third message. */
     simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, "
              "overflow = overflow } end\n"
              "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return "
@@ -182,12 +225,15 @@ TEST(a_waiting_send_fails_when_the_receiver_ends)
 
 TEST(a_send_that_cannot_wait_reports_a_full_mailbox_at_once)
 {
-    fixture_passes(
-        &w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
-            "assert(process.send(pid, 1))\n"
-            "local r, why\n"
-            "tostring(setmetatable({}, { __tostring = function() r, why = process.send(pid, 2) return '' end }))\n"
-            "assert(r == nil and why:find('full')) process.terminate(pid)\n");
+    /* A step that begins before the receiver sleeps takes a message out of the mailbox. So the mailbox, which holds one
+     * message, is full for the second message or a little later, and stays full. */
+    fixture_passes(&w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
+                       "assert(process.send(pid, 0))\n"
+                       "local r, why\n"
+                       "tostring(setmetatable({}, { __tostring = function()\n"
+                       "  for i = 1, 1000 do r, why = process.send(pid, i) if not r then break end end return ''\n"
+                       "end }))\n"
+                       "assert(r == nil and why:find('full')) process.terminate(pid)\n");
 }
 
 TEST(null_and_empty_lists_survive_json_and_messagepack)
@@ -222,8 +268,8 @@ TEST(null_and_empty_lists_survive_a_message)
             "assert(process.exec(function(list) return json.encode { list, null } end, json.list()) == '[[],null]')\n");
 }
 
-/* Two processes sleep for half a second and for a second. With some seeds the simulated machine stalls for longer than
- * that, and the process with the longer sleep wakes first. */
+/* One process sleeps for half a second, another for a second. With some seeds the simulated machine stalls for longer
+ * than a second, and the process with the longer sleep wakes first. */
 TEST(some_seeds_end_sleeps_of_different_lengths_together)
 {
     static const char chunk[] = "local me = process.self()\n"
@@ -290,6 +336,7 @@ TEST(leave_unwatch_and_unmonitor_report_what_is_missing)
         &w, "local function words(r, why) assert(r == nil) return why end\n"
             "assert(words(process.leave('g')) == 'the process is not in this group')\n"
             "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
+            "assert(words(process.join('')):find('group is .* 1 to 255 bytes'))\n"
             "assert(words(process.unwatch('g')) == 'it does not watch this group')\n"
             "assert(words(process.unmonitor(12345)):find('no such monitor'))\n");
 }
@@ -298,6 +345,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(task_any_cancels_the_other_tasks),
+        cmocka_unit_test_setup_teardown(an_answer_that_has_arrived_is_returned_before_the_cancel,
+                                        open_fixture_with_one_worker, fixture_close_shared),
         cmocka_unit_test(ticks_do_not_drift),
         cmocka_unit_test(missed_ticks_are_skipped),
         cmocka_unit_test(a_selective_receive_checks_each_message_once),

@@ -118,7 +118,7 @@ TEST(endless_loops_endless_waits_and_sim_fail_are_violations)
     static output    printed;
     filch_sim_report report = simulate("process.receive()", 1, 1, &printed);
     same(report.verdict, FILCH_SIM_FAILED);
-    has_text(report.text, "never comes");
+    has_text(report.text, "waits for ever");
     filch_sim_report_free(&report);
     report = simulate(
         "process.spawn(function() assert(sim.active()) sim.note('here') sim.fail('said so') end) time.sleep(1)", 1, 1,
@@ -131,8 +131,27 @@ TEST(endless_loops_endless_waits_and_sim_fail_are_violations)
     same(report.verdict, FILCH_SIM_FAILED);
     has_text(report.text, "ran for too long");
     filch_sim_report_free(&report);
+    report = simulate("local t = {} setmetatable(t, { __call = t }) pcall(t)", 1, 1, &printed);
+    same(report.verdict, FILCH_SIM_FAILED);
+    has_text(report.text, "ran for too long");
+    filch_sim_report_free(&report);
     report = simulate("process.spawn(function() while true do end end) time.sleep(1)", 1, 1, &printed);
     same(report.verdict, FILCH_SIM_ENDLESS);
+    filch_sim_report_free(&report);
+}
+
+TEST(large_stacks_are_allowed)
+{
+    static output    printed;
+    filch_sim_report report =
+        simulate("local function f(n) return n == 0 and 0 or 1 + f(n - 1) end\n"
+                 "assert(f(100000) == 100000)\n"
+                 "tostring(setmetatable({}, { __tostring = function() f(100000) return '' end }))\n"
+                 "local s = ('b'):rep(65000)\n"
+                 "assert(select('#', string.unpack(s, s)) == 65001)\n"
+                 "assert(select('#', table.unpack({}, 1, 200000)) == 200000)\n",
+                 1, 20, &printed);
+    if (report.verdict != FILCH_SIM_OK) fail_msg("%s", report.text);
     filch_sim_report_free(&report);
 }
 
@@ -205,6 +224,7 @@ int main(void)
         cmocka_unit_test(simulated_time_takes_no_real_time),
         cmocka_unit_test(a_lost_update_is_found_and_replayed),
         cmocka_unit_test(endless_loops_endless_waits_and_sim_fail_are_violations),
+        cmocka_unit_test(large_stacks_are_allowed),
         cmocka_unit_test(unknown_rights_are_refused),
         cmocka_unit_test(simulations_with_wrong_arguments_are_refused),
     };

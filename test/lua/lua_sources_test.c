@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "lua/fixture.h"
+#include "lua/host/files.h"
+#include "lua/host/host.h"
 
 static fixture w;
 static char    top[64], path[512], roots[128];
@@ -104,6 +106,58 @@ TEST(code_in_the_program_folders_is_found_by_name)
                        "assert(module ~= 5 and require('jobs.deep', { ['jobs.deep'] = 5 }) == module)\n");
 }
 
+/* One file has 300 names: it is compiled and kept once, and only a few names are kept. */
+TEST(all_names_of_a_file_refer_to_one_code)
+{
+    fixture_passes(&w, "assert(process.exec('jobs/deep.lua') == 'deep')\n");
+    size_t codes = w.lua->code_count, names = 0;
+    same(w.lua->file_count, 1);
+    fixture_passes(&w, "for i = 1, 200 do\n"
+                       "  assert(process.exec(('./'):rep(i) .. 'jobs/deep.lua') == 'deep')\n"
+                       "  assert(process.exec(('jobs/../'):rep(i % 100) .. 'link.lua') == 'deep')\n"
+                       "end\n"
+                       "assert(process.exec('jobs.deep') == 'deep' and require('link').main() == 'deep')\n");
+    same(w.lua->file_count, 1);
+    assert_true(w.lua->code_count <= codes + 1); /* the code of the test itself */
+    for (const fli_lua_module *module = w.lua->modules; module != NULL; module = module->next) names++;
+    assert_true(names > 0 && names <= 4);
+}
+
+/* A link that refers to another file after a reload no longer shares the code of its first file. */
+TEST(a_changed_link_gets_the_code_of_its_new_file)
+{
+    char full[256];
+    fixture_passes(&w, "assert(process.exec('link.lua') == 'deep')\n");
+    snprintf(full, sizeof full, "%s/program/link.lua", top);
+    same(unlink(full), 0);
+    make("program/link.lua", "fine.lua");
+    ok(filch_lua_reload(w.lua, NULL, NULL));
+    fixture_passes(&w, "assert(process.exec('link.lua', 7) == 7)\n"
+                       "assert(process.exec('jobs.deep') == 'deep')\n");
+}
+
+/* The other names of the first file of a changed link keep their code, whichever name was used first. */
+TEST(a_changed_link_does_not_change_other_names_of_its_file)
+{
+    static const char *const uses[] = { "assert(process.exec('link.lua') == 'deep')\n"
+                                        "assert(process.exec('jobs/deep.lua') == 'deep')\n",
+                                        "assert(process.exec('jobs/deep.lua') == 'deep')\n"
+                                        "assert(process.exec('link.lua') == 'deep')\n" };
+    for (size_t i = 0; i < 2; i++) {
+        char full[256];
+        if (i > 0) close_fixture(&(void *){ NULL }), open_fixture(&(void *){ NULL });
+        fixture_passes(&w, uses[i]);
+        snprintf(full, sizeof full, "%s/program/link.lua", top);
+        same(unlink(full), 0);
+        make("program/link.lua", "fine.lua");
+        for (int again = 0; again < 2; again++) {
+            ok(filch_lua_reload(w.lua, NULL, NULL));
+            fixture_passes(&w, "assert(process.exec('link.lua', 7) == 7)\n"
+                               "assert(process.exec('jobs/deep.lua', 7) == 'deep')\n");
+        }
+    }
+}
+
 /* Every call that names code, with every invalid name. */
 TEST(no_file_outside_the_program_folders_is_read)
 {
@@ -157,9 +211,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
-        T(code_in_the_program_folders_is_found_by_name),
-        T(no_file_outside_the_program_folders_is_read),
-        T(an_error_says_why_a_file_is_not_loaded),
+        T(code_in_the_program_folders_is_found_by_name), T(all_names_of_a_file_refer_to_one_code),
+        T(a_changed_link_gets_the_code_of_its_new_file), T(a_changed_link_does_not_change_other_names_of_its_file),
+        T(no_file_outside_the_program_folders_is_read),  T(an_error_says_why_a_file_is_not_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

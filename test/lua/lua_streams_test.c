@@ -49,7 +49,7 @@ TEST(files_are_synced_and_renamed_and_directories_listed)
 {
     fixture_passes(
         &w, "local here = '/tmp/filch-lua-fs-' .. tostring(process.self()):gsub('%W', '') .. '-' .. time.now()\n"
-            "assert(fs.mkdir(here)) assert(select(2, fs.mkdir(here)) == 'already exists')\n"
+            "assert(fs.mkdir(here)) assert(select(2, fs.mkdir(here)) == 'this name or id already exists')\n"
             "local f = assert(fs.open(here .. '/new', 'w')) assert(f:write('state') == 5) assert(f:sync()) "
             "assert(f:sync('data'))\n"
             "assert(f:truncate(4)) assert(f:close()) assert(fs.rename(here .. '/new', here .. '/old', 'sync'))\n"
@@ -90,7 +90,8 @@ TEST(a_stream_can_be_handed_to_another_process)
             "local client = assert(listener:accept())\n"
             "local server = process.spawn_monitored(serve)\n"
             "assert(client:give(server))\n"
-            "assert(client:read() == nil and client:give(server) == nil)\n" /* the stream belongs to `server` */
+            /* the stream `client` belongs to the process `server` now, so this process can neither read nor give it */
+            "assert(client:read() == nil and client:give(server) == nil)\n"
             "assert(caller:write('one\\n') and caller:read_until('\\n') == 'you said one\\n')\n"
             "caller:close()\n"
             "assert(process.receive({ event = 'exit', pid = server }).result == 'served')\n"
@@ -102,11 +103,11 @@ TEST(a_stream_can_be_handed_to_another_process)
             "assert(process.receive(function(m) return m == ('y'):rep(40) end))\n"
             "local mine = process.receive() assert(mine:write('still there\\n'))\n"
             "assert(caller:read_until('\\n') == 'still there\\n')\n"
-            /* A stream that its new owner never received is closed when the owner ends. */
+            /* If the new owner of a stream ends before it has received the stream, the stream is closed. */
             "local deaf = process.spawn(function() time.sleep('1h') end)\n"
             "assert(mine:give(deaf)) process.terminate(deaf)\n"
             "assert(select(2, caller:read()) == 'end')\n"
-            /* the give failed, so the stream still belongs to this process */
+            /* giving a stream to an ended process fails, so the stream still belongs to this process */
             "assert(caller:give(deaf) == nil and caller:address())\n");
 }
 #endif

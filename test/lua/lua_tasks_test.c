@@ -52,6 +52,32 @@ TEST(a_failed_task_without_an_awaiter_ends_the_process)
     has_text(w.text, "'deep'");
 }
 
+TEST(a_task_that_fails_after_an_await_has_ended_ends_the_process)
+{
+    static const char *const awaits[] = {
+        "assert(select(2, bad:await('1ms')) == 'timeout')",
+        "local t = task.spawn(function() bad:await() end) time.sleep('1ms') t:cancel() assert(not pcall(t.await, t))",
+    };
+    for (size_t i = 0; i < sizeof awaits / sizeof awaits[0]; i++) {
+        char program[400];
+        snprintf(program, sizeof program,
+                 "local go = channel.new()\n"
+                 "local bad = task.spawn(function() go:receive() error('nobody waits') end)\n"
+                 "%s\n"
+                 "go:send(true) time.sleep(3600)\n",
+                 awaits[i]);
+        fixture_run(&w, program);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, "nobody waits");
+    }
+}
+
+TEST(a_failed_task_that_was_cancelled_does_not_end_the_process)
+{
+    fixture_passes(&w, "local t = task.spawn(function() pcall(time.sleep, 3600) error('after the cancel') end)\n"
+                       "time.sleep(0) t:cancel() time.sleep('1ms') assert(t:status() == 'failed')\n");
+}
+
 TEST(task_all_and_task_any_wait_for_several_tasks)
 {
     fixture_passes(&w,
@@ -136,20 +162,21 @@ TEST(timers_fire_tick_and_stop)
 
 TEST(a_monitor_reports_how_a_process_ended)
 {
-    fixture_passes(&w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
-                       "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
-                       "and m.result.answer == 42)\n"
-                       "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
-                       "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil "
-                       "value', 1, true) and m.error:find('traceback'), m.error)\n"
-                       "local mute = process.spawn(function() process.receive() end)\n"
-                       "local ref = process.monitor(mute) process.terminate(mute)\n"
-                       "m = process.receive() assert(m.pid == mute and m.error == 'ended by force', m.error)\n"
-                       "assert(not process.unmonitor(ref))\n"
-                       "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
-                       "local other = process.spawn(function() process.receive() end)\n"
-                       "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
-                       "assert(select(2, process.receive('5ms')) == 'timeout')\n");
+    fixture_passes(
+        &w, "local good = process.spawn_monitored(function() return { answer = 42 } end)\n"
+            "local m, from = process.receive() assert(m.event == 'exit' and m.pid == good and from == good "
+            "and m.result.answer == 42)\n"
+            "local bad = process.spawn{ function() local x = nil; x() end, monitor = true }\n"
+            "m = process.receive({ event = 'exit', pid = bad }) assert(m.error:find('attempt to call a nil "
+            "value', 1, true) and m.error:find('traceback'), m.error)\n"
+            "local mute = process.spawn(function() process.receive() end)\n"
+            "local ref = process.monitor(mute) process.terminate(mute)\n"
+            "m = process.receive() assert(m.pid == mute and m.error == 'the process was ended by force', m.error)\n"
+            "assert(not process.unmonitor(ref))\n"
+            "process.monitor(mute) m = process.receive() assert(m.pid == mute and m.error)\n"
+            "local other = process.spawn(function() process.receive() end)\n"
+            "assert(process.unmonitor(process.monitor(other))) process.send(other, 1)\n"
+            "assert(select(2, process.receive('5ms')) == 'timeout')\n");
 }
 
 TEST(a_request_to_a_process_that_ends_fails_at_once)
@@ -208,6 +235,8 @@ int main(void)
         T(tasks_run_concurrently_and_can_be_awaited),
         T(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed),
         T(a_failed_task_without_an_awaiter_ends_the_process),
+        T(a_task_that_fails_after_an_await_has_ended_ends_the_process),
+        T(a_failed_task_that_was_cancelled_does_not_end_the_process),
         T(task_all_and_task_any_wait_for_several_tasks),
         T(task_any_waits_for_many_tasks),
         T(channels_pass_values_between_tasks),

@@ -48,6 +48,13 @@ TEST(a_zero_byte_in_a_name_is_refused_not_truncated)
         "end,\n"
         "  program = function() exec.run { 'true\\0x' } end, argument = function() exec.run { 'true', 'x\\0y' } end,\n"
         "  getenv = function() os.getenv('PATH\\0x') end, require = function() require('counter\\0x') end,\n"
+        "  open_mode = function() fs.open('/dev/null', 'r\\0+') end, rename = function() fs.rename('a', 'b', "
+        "'sync\\0') "
+        "end,\n"
+        "  sync = function() local s <close> = fs.open('/dev/null') s:sync('data\\0') end,\n"
+        "  seek = function() local s <close> = fs.open('/dev/null') s:seek(0, 'set\\0x') end,\n"
+        "  count = function() collectgarbage('count\\0x') end, date = function() os.date('*t\\0x') end,\n"
+        "  utc = function() os.date('!*t\\0x') end,\n"
         "  fail = function() sim.fail(Z) end, note = function() sim.note(Z) end,\n"
         "}\n"
         "for name, call in pairs(calls) do\n"
@@ -56,7 +63,11 @@ TEST(a_zero_byte_in_a_name_is_refused_not_truncated)
         "'timeout'), name .. ': ' .. tostring(why))\n"
         "end\n"
         "assert(_G['print\\0x'] == nil and string['len\\0x'] == nil and process['send\\0'] == nil)\n"
-        "assert(process.lookup('a') == process.self())\n");
+        "assert(process.lookup('a') == process.self())\n"
+        "local _, exit = process.spawn_monitored(function() error('cancelled\\0x', 0) end), process.receive()\n"
+        "assert(exit.error:find('cancelled\\0x', 1, true), exit.error)\n");
+    fixture_run(&w, "error('cancelled\\0x', 0)");
+    same(w.error, FILCH_LUA_EERROR);
 }
 
 TEST(names_with_any_other_byte_are_accepted)
@@ -92,6 +103,82 @@ TEST(the_without_option_removes_functions)
     }
 }
 
+/* Calls every function of the libraries with the pid of a victim, of a supervisor and with a free name, each in a
+ * process that then fails. Returns the functions after which a victim has ended or a name is taken. Functions that wait
+ * for messages are not called. */
+static const char attack[] =
+    "local waits, found = { ['process.receive'] = true, ['process.request'] = true }, {}\n"
+    "local function victim() while true do pcall(process.send, process.receive(), 'alive') end end\n"
+    "local function lives(pid)\n"
+    "  process.send(pid, process.self())\n"
+    "  while process.alive(pid) do if process.receive('alive', '10ms') then return true end end\n"
+    "end\n"
+    "local main, names = process.self(), {}\n"
+    "local function holder() if process.lookup('bank') == process.self() then process.send(main, 'taken') end end\n"
+    "for library, members in pairs { process = process, supervisor = supervisor, task = task, work = work, runtime = "
+    "runtime } do\n"
+    "  for name in pairs(members) do\n"
+    "    if not waits[library .. '.' .. name] then names[#names + 1] = { library, name } end\n"
+    "  end\n"
+    "end\n"
+    "table.sort(names, function(a, b) return a[1] .. a[2] < b[1] .. b[2] end)\n"
+    "for _, name in ipairs(names) do\n"
+    "  local pid = process.spawn { victim }\n"
+    "  local sup = assert(supervisor.start { intensity = 0, link = false, children = { { id = 'child', victim } } })\n"
+    "  local child = supervisor.children(sup)[1].pid\n"
+    "  local function try(...)\n"
+    "    local arguments = table.pack(...)\n"
+    "    local function attempt(library, name)\n"
+    "      pcall(_G[library][name], table.unpack(arguments, 1, arguments.n))\n"
+    "      error('the end of an attempt')\n"
+    "    end\n"
+    "    process.exec(attempt, name[1], name[2])\n"
+    "    if not lives(pid) or not lives(child) or process.lookup('bank') or process.receive('taken', 0) then\n"
+    "      found[#found + 1] = name[1] .. '.' .. name[2]\n"
+    "      return true\n"
+    "    end\n"
+    "  end\n"
+    "  local function fails() error('a child fails', 0) end\n"
+    "  local _ = try(pid) or try(child) or try(sup) or try(sup, 'child') or try('bank') or try('bank', pid) or\n"
+    "    try(sup, { id = 'other', fails }) or try { holder, name = 'bank' } or\n"
+    "    try { name = 'bank', children = {} } or try { children = { { id = 'x', holder, name = 'bank' } } }\n"
+    "  if process.lookup('bank') and process.terminate then\n"
+    "    process.terminate(process.lookup('bank'))\n"
+    "    while process.lookup('bank') do time.sleep('1ms') end\n"
+    "  end\n"
+    "end\n"
+    "return table.concat(found, ' ')\n";
+
+/* The page shows the list as a user of the program `filch` writes it. */
+TEST(the_reference_shows_the_list)
+{
+    static char page[1 << 18];
+    FILE       *file = fopen(LUA_TEST_FOLDER "/../../docs/lua/reference.md", "r");
+    assert_true(file != NULL);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    has_text(page, "--without \"" FILCH_LUA_WITHOUT_HARM "\"");
+}
+
+TEST(the_documented_list_keeps_processes_from_ending_others_and_taking_names)
+{
+    static fixture    other;
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    fixture_open(&other, 1, &options);
+    fixture_passes(&other, attack);
+    assert_string_equal(other.text, "process.cancel process.exec process.link process.register process.spawn "
+                                    "process.spawn_linked process.spawn_monitored process.terminate supervisor.start "
+                                    "supervisor.start_child supervisor.stop supervisor.stop_child");
+    fixture_close(&other);
+    options.without = FILCH_LUA_WITHOUT_HARM;
+    fixture_open(&other, 1, &options);
+    fixture_passes(&other, attack);
+    assert_string_equal(other.text, "");
+    fixture_passes(&other, "local fine, why = pcall(process.spawn, { print, name = 'bank' })\n"
+                           "assert(not fine and why:find('no process.register', 1, true), why)\n");
+    fixture_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -99,6 +186,8 @@ int main(void)
         T(a_zero_byte_in_a_name_is_refused_not_truncated),
         T(names_with_any_other_byte_are_accepted),
         cmocka_unit_test(the_without_option_removes_functions),
+        cmocka_unit_test(the_reference_shows_the_list),
+        cmocka_unit_test(the_documented_list_keeps_processes_from_ending_others_and_taking_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* lua_total_test.c - all processes together have a memory limit. Beyond it children, messages and blobs are refused
  * with a reason. Ended processes return their memory. */
 #include "lua/fixture.h"
+#include "lua/host/host.h"
 
 static fixture w;
 
@@ -98,6 +99,76 @@ TEST(a_total_memory_limit_below_one_process_starts_none)
     fixture_close(&small);
 }
 
+/* Each process runs other code of 50 kB. Together they are five times the limit, but most of the code is unused. */
+TEST(unused_code_is_freed_when_the_total_memory_limit_is_reached)
+{
+    fixture_passes(&w, "local pad = ('x'):rep(50000)\n"
+                       "for i = 1, 800 do\n"
+                       "  local text = assert(process.exec(assert(load('return \"' .. i .. pad .. '\"'))))\n"
+                       "  assert(#text > 50000)\n"
+                       "  collectgarbage()\n"
+                       "end\n");
+}
+
+/* The supervisor keeps the code of children that have ended, so the code cannot be freed. The large code `f` is loaded
+ * first; its spawn must be refused when small pieces of code have filled the memory. */
+TEST(code_in_use_counts_in_the_total_memory)
+{
+    fixture_passes(
+        &w, "local sup, kept = assert(supervisor.start { children = {} }), 0\n"
+            "local function code(size) return load('return \"' .. kept .. ('x'):rep(size) .. '\"') end\n"
+            "local f = assert(code(200000))\n"
+            "for _, size in ipairs { 50000, 5000 } do\n"
+            "  for i = 1, 400 do\n"
+            "    local made, small = pcall(code, size)\n"
+            "    if not made or not small then break end\n"
+            "    local child = { id = 'c' .. kept, restart = 'transient', small }\n"
+            "    local fine, pid = pcall(supervisor.start_child, sup, child)\n"
+            "    if not fine or not pid then break end\n"
+            "    kept = kept + 1\n"
+            "    small, child = nil, nil\n"
+            "    collectgarbage()\n"
+            "  end\n"
+            "end\n"
+            "assert(kept > 40 and kept < 350, kept)\n"
+            "local fine, no = pcall(process.spawn, f)\n"
+            "assert(not fine and no:find('the code: all processes together may hold 8388608 bytes', 1, true), no)\n"
+            "supervisor.stop(sup)\n"
+            "for i = 1, 100 do fine, no = pcall(process.exec, f) if fine then break end time.sleep('10ms') end\n"
+            "assert(fine, no)\n");
+}
+
+/* Without a limit, too, a host keeps only a few megabytes of unused code. */
+TEST(unused_code_is_freed_without_a_memory_limit)
+{
+    static fixture free_of_limits;
+    fixture_open(&free_of_limits, 1, NULL);
+    fixture_passes(&free_of_limits, "local pad = ('x'):rep(50000)\n"
+                                    "for i = 1, 400 do\n"
+                                    "  assert(process.exec(assert(load('return \"' .. i .. pad .. '\"'))))\n"
+                                    "end\n");
+    until(fli_load_rlx(&free_of_limits.lua->alive) == 0);
+    assert_true(fli_load_rlx(&free_of_limits.lua->total.held) < 7 << 20);
+    fixture_close(&free_of_limits);
+}
+
+/* When all processes have ended, only the cached chunks and code that is counted once are left. */
+TEST(all_counted_code_is_returned)
+{
+    static fixture other;
+    fixture_open(&other, 1, NULL);
+    for (int round = 0; round < 3; round++) {
+        /* the code is started three times, so it has a template */
+        fixture_passes(&other, "for i = 1, 50 do local f = load('local a = ' .. i .. ' return a') for n = 1, 3 do "
+                               "assert(process.exec(f) == i) end end\n");
+        until(fli_load_rlx(&other.lua->alive) == 0);
+        other.lua->total.spare(other.lua);
+        assert_int_equal(fli_load_rlx(&other.lua->total.held), 0);
+        assert_int_equal(other.lua->code_count, 0);
+    }
+    fixture_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +176,10 @@ int main(void)
         T(spawns_over_the_total_memory_limit_fail_until_processes_end),
         T(exceeding_the_total_memory_limit_ends_one_process),
         T(large_messages_and_blobs_count_until_they_are_read),
+        T(unused_code_is_freed_when_the_total_memory_limit_is_reached),
+        T(code_in_use_counts_in_the_total_memory),
+        cmocka_unit_test(unused_code_is_freed_without_a_memory_limit),
+        cmocka_unit_test(all_counted_code_is_returned),
         cmocka_unit_test(a_total_memory_limit_below_one_process_starts_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,7 +25,8 @@
 
 static const fli_weak_program *const program_lists[] = { parts_litmus, parts_deque,     parts_proc,   parts_yield,
                                                          parts_limit,  parts_sync,      parts_sched,  parts_io,
-                                                         parts_parker, parts_safepoint, parts_inline, parts_pool };
+                                                         parts_parker, parts_safepoint, parts_inline, parts_pool,
+                                                         parts_timers };
 
 #define BY_PROGRAM INT32_MIN
 
@@ -34,7 +35,7 @@ static bool more; /* true: the option --long was given */
 #define LONG_TOTAL UINT64_C(100000000)
 #define ALL_MAX UINT64_C(20000000) /* maximum number of executions of one program in the first pass of --total */
 /* maximum number of executions in the first pass of --total, for a program with a bound on preemptions; random walks
- * then explore more of it */
+ * explore more executions of the program afterwards */
 #define BOUNDED_MAX UINT64_C(2000000)
 #define PLAIN_MAX UINT64_C(1000000) /* maximum number of executions of one program in the second pass of --total */
 #define WALKS_MAX UINT64_C(40000000)
@@ -92,7 +93,8 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the expected number of outcomes";
 }
 
-/* Returns the maximum number of preemptions in an execution of `program`; -1: no limit. */
+/* Returns the maximum number of preemptions in an execution of `program`, with `one_more` one more than its own bound;
+ * -1: no limit. */
 static int32_t bound_of(const fli_weak_program *program, bool one_more)
 {
     if (program->bound == 0) return -1;
@@ -107,6 +109,8 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
     else snprintf(text, sizeof text, "%s", result->complete || result->why != NULL ? "" : ", not all");
     return text;
 }
+
+static bool told_nothing; /* true: the explorer has told a progress of 0 executions */
 
 /* Prints the progress: on a terminal twice per second, otherwise every 30 seconds. */
 static void print_progress(const fli_weak_program *program, uint64_t executions)
@@ -125,6 +129,12 @@ static void print_progress(const fli_weak_program *program, uint64_t executions)
     fflush(stdout);
 }
 
+static void on_progress(const fli_weak_program *program, uint64_t executions)
+{
+    if (executions == 0) told_nothing = true;
+    if (total > 0) print_progress(program, executions);
+}
+
 static const char *mode_of(const fli_weak_config *config)
 {
     if (config->walks > 0) return "walks";
@@ -136,8 +146,8 @@ static double rate(const fli_weak_result *result, double took)
     return (double)(result->executions + result->cut) / (took > 1e-9 ? took : 1e-9);
 }
 
-/* Explores one program and prints or stores the result. Returns false if not all executions of the program were
- * explored. */
+/* Explores one program and prints or stores the result. Returns false if the exploration ended before all executions of
+ * the program were explored. */
 static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
@@ -148,6 +158,7 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     double          took = seconds() - began;
     const char     *why = result.why != NULL ? result.why : wrong(program, config, &result);
     if (must_fail(program)) why = why != NULL ? NULL : "the planted error was not detected";
+    if (why == NULL && told_nothing) why = "a progress of 0 executions was told";
     sum.programs++;
     sum.executions += result.executions;
     sum.repeated += config->replay == NULL ? result.executions - result.distinct : 0;
@@ -208,16 +219,16 @@ static void print_table(void)
     printf("\nthe slowest: %.0f per second of processor time\n", slowest);
 }
 
-/* Returns how many executions of `total` are still to be run. */
+/* Returns how many different executions must still be run to reach `total`. */
 static uint64_t missing(void)
 {
     uint64_t done = sum.executions - sum.repeated;
     return done < total ? total - done : 0;
 }
 
-/* Sorts the programs so that those with random walks that soon repeat come first: the executions that they do not use
- * go to the programs after them. The order is estimated by a few walks of each program, which count as part of its
- * share. */
+/* Sorts the programs by the number of different executions that a few random walks find, the smallest number first. A
+ * program with few different executions does not use up its share of `total`, and the programs after it in the order
+ * run the remaining executions. The walks that are made here count as part of the share of each program. */
 static void sort_by_distinct(const fli_weak_program **programs, uint32_t count, const fli_weak_config *given)
 {
     uint64_t        distinct_walks[PROGRAMS_MAX];
@@ -260,8 +271,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
     }
-    /* Some walks were equal to earlier ones and do not count. Makes up for them by walks of the last program, which
-     * repeats least: with other seeds, and with a few more walks than are missing. */
+    /* Random walks that repeat an earlier execution do not count. Runs more walks until `total` is reached: of the last
+     * program, which repeats least, with other seeds, and a few more walks than are missing. */
     for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
         walks.seed++;
         walks.walks = missing() + missing() / 4 + 1000;
@@ -374,7 +385,7 @@ int main(int argc, char **argv)
     if (more && *part == 0 && total == 0) total = LONG_TOTAL;
     const fli_weak_program *programs[PROGRAMS_MAX];
     uint32_t                count = selected(programs, PROGRAMS_MAX, part, more || *part != 0 || list || total > 0);
-    config.progress = total > 0 ? print_progress : NULL;
+    config.progress = on_progress;
     if (total > 0 && !list) run_total(programs, count, &config);
     for (uint32_t i = 0; i < count && (total == 0 || list); i++) {
         if (list) printf("%-26s %s\n", programs[i]->name, programs[i]->promise);

@@ -2,8 +2,8 @@
  * and its handler completes each yield before it returns. Meanwhile other threads use receivers that they got from the
  * handler, also the receiver of the first yield, or cancel the process. Each yield must have one completion, which
  * belongs to that yield. */
-#include "bench.h"
 #include "dispatch/registry.h"
+#include "harness.h"
 #include "port/thread.h"
 #include "sched/out.h"
 #include "sched/sched.h"
@@ -30,7 +30,7 @@ static struct scene {
     uint32_t ok[FLI_WEAK_THREADS + 1];
 } * s;
 
-/* ---- replacements for functions of step.c: when the inline completion loop ends, bench_drive() runs the process
+/* ---- replacements for functions of step.c: when the inline completion loop ends, harness_drive() runs the process
  * ---- */
 
 static void leave_loop(fli_worker *w, fli_proc *p)
@@ -39,7 +39,7 @@ static void leave_loop(fli_worker *w, fli_proc *p)
          "the loop has reset its state");
     fli_slab_empty(&b->rt.nodes, &w->local.nodes);
     w->local.current = NULL;
-    bench_drive(p);
+    harness_drive(p);
 }
 
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
@@ -101,12 +101,12 @@ static const filch_type type = { .name = "part", .step = step };
 
 static void setup(void)
 {
-    bench_setup();
+    harness_setup();
     s = fli_weak_new(sizeof *s);
-    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    s->p = harness_spawn(0, FILCH_OVERFLOW_FAIL);
     fli_store_rlx(&s->p->type, &type);
     s->node = fli_yield_open(&b->rt, &b->worker[1], s->p, COMMAND, TAG);
-    fli_yield_retire(s->node); /* completes the first yield of the process */
+    fli_yield_retire(s->node); /* completes the first yield of the process, which the setup has made */
     fli_worker *w = &s->w;
     /* `rt` is the first member of filch_sched, and the inline completion loop uses no other member */
     w->sched = (filch_sched *)&b->rt;
@@ -143,7 +143,7 @@ static void loop(void)
 static void complete_last(void)
 {
     uint64_t key = fli_load_rlx(&s->key);
-    (void)bench_worker();
+    (void)harness_worker();
     if (key != 0) complete(key);
 }
 
@@ -156,19 +156,19 @@ static void complete_last_twice(void)
 static void cancel(void)
 {
     if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
+        b->rt.hooks.ready(&b->rt, harness_worker(), s->p);
     }
 }
 
 static void send(void)
 {
-    bench_send(bench_pid(s->p), 1);
+    harness_send(harness_pid(s->p), 1);
 }
 
 static void check(void)
 {
-    const bench_life *life = bench_life_of(s->p);
-    uint32_t          taken = bench_sum(s->ok), received = s->completed + life->yields_completed;
+    const harness_life *life = harness_life_of(s->p);
+    uint32_t            taken = harness_sum(s->ok), received = s->completed + life->yields_completed;
     must(received == taken, "each accepted completion is received once");
     must(s->handled == s->yielded && taken <= s->yielded, "each yield is handled and completed once");
     if (!s->is_async) must(taken == s->yielded, "every yield is completed");
@@ -180,10 +180,10 @@ static void check(void)
          "then the process is settled");
     if (waits) {
         life = NULL;
-        bench_life_of(s->p)->inside++;
-        bench_finish(s->p);
+        harness_life_of(s->p)->inside++;
+        harness_finish(s->p);
     }
-    bench_check_nodes();
+    harness_check_nodes();
     fli_weak_outcome((uint64_t)s->yielded * 256 + s->completed * 64 + s->ok[1] * 16 + s->ok[2] * 4 + s->ok[3]);
 }
 

@@ -1,10 +1,10 @@
 /* limit_parts.c - a mailbox with space for one message, and senders that wait for space. Tests the WAITING bit and the
  * list of waiting senders while the owner reads, and while the process ends. No sender may wait for ever, and none may
  * be admitted twice. */
-#include "bench.h"
+#include "harness.h"
 
 static struct {
-    fli_proc      *p; /* the process with the full mailbox */
+    fli_proc      *p; /* the process with the limited mailbox */
     filch_pid      pid;
     fli_proc      *senders[2]; /* processes that have yielded a send to `p` and wait until its mailbox has space */
     filch_receiver receivers[2];
@@ -16,19 +16,20 @@ static struct pass {
 
 static void setup_with(filch_overflow overflow)
 {
-    bench_setup();
+    harness_setup();
     pass = fli_weak_new(sizeof *pass);
     s = fli_weak_new(sizeof *s);
-    s->p = bench_spawn(1, overflow);
-    s->pid = bench_pid(s->p);
+    s->p = harness_spawn(1, overflow);
+    s->pid = harness_pid(s->p);
     for (int i = 0; i < 2; i++) {
-        s->senders[i] = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+        s->senders[i] = harness_spawn(0, FILCH_OVERFLOW_FAIL);
         s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->worker[i + 2], s->senders[i], 5, 9));
         s->senders[i]->flags |= FLI_PROC_WAITING;
     }
     /* A message from a process, so that the owner can read it on the fast path. */
     filch_data data = filch_int(1);
-    must(fli_send(&b->rt, bench_worker(), s->pid, (filch_pid){ BENCH_NODE, 1 }, &data) == FILCH_OK, "there is space");
+    must(fli_send(&b->rt, harness_worker(), s->pid, (filch_pid){ HARNESS_NODE, 1 }, &data) == FILCH_OK,
+         "there is space");
     b->accepted[0] = 1;
 }
 
@@ -42,7 +43,8 @@ static void setup_fail(void)
     setup_with(FILCH_OVERFLOW_FAIL);
 }
 
-/* As setup() and setup_fail(), with messages that are sent and read on the fast paths. */
+/* setup_fast() and setup_fast_fail() do what setup() and setup_fail() do; in addition, messages are sent and read on
+ * the fast paths. */
 static void setup_fast(void)
 {
     setup();
@@ -55,7 +57,7 @@ static void setup_fast_fail(void)
     b->fast = true;
 }
 
-/* As setup_fast(), and the mailbox has space for two messages. */
+/* Does what setup_fast() does, but the mailbox has space for two messages. */
 static void setup_fast_roomy(void)
 {
     setup_fast();
@@ -64,21 +66,21 @@ static void setup_fast_roomy(void)
 
 static void drive(void)
 {
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void end(void)
 {
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
 }
 
 /* Does what a FILCH_CMD_SEND yield of sender `which` does. Then the sender waits for the completion. */
 static void send_and_wait(int which, uint32_t n)
 {
-    fli_local    *worker = bench_worker();
+    fli_local    *worker = harness_worker();
     filch_command command = { .id = 5,
-                              .from = bench_pid(s->senders[which]),
+                              .from = harness_pid(s->senders[which]),
                               .target = s->pid,
                               .data = filch_int((int64_t)(fli_weak_self * 16 + n)) };
     worker->current = s->senders[which];
@@ -89,7 +91,7 @@ static void send_and_wait(int which, uint32_t n)
     worker->dispatching = false;
     worker->current = NULL;
     worker->serial = 0;
-    bench_drive(s->senders[which]);
+    harness_drive(s->senders[which]);
 }
 
 static void sender_1(void)
@@ -104,7 +106,7 @@ static void sender_2(void)
 
 static void try_send(void)
 {
-    bench_send(s->pid, 1);
+    harness_send(s->pid, 1);
 }
 
 /* Checks that every sender got one completion and that all accepted messages were read. */
@@ -112,16 +114,16 @@ static void check_senders(int count, bool ended)
 {
     uint32_t ok = 0;
     for (int i = 0; i < count; i++) {
-        const bench_life *life = bench_life_of(s->senders[i]);
+        const harness_life *life = harness_life_of(s->senders[i]);
         must(life->yields_completed == 1, "a sender that waits for space gets one completion");
         must(life->completion_error == FILCH_OK || (ended && life->completion_error == (uint32_t)FILCH_EDEAD),
              "the completion has the result of the send");
         ok += life->completion_error == FILCH_OK;
-        bench_life_of(s->senders[i])->inside++;
-        bench_finish(s->senders[i]);
+        harness_life_of(s->senders[i])->inside++;
+        harness_finish(s->senders[i]);
     }
-    const bench_life *life = bench_life_of(s->p);
-    must(life->received + bench_sum(b->unread) == ok + bench_sum(b->accepted),
+    const harness_life *life = harness_life_of(s->p);
+    must(life->received + harness_sum(b->unread) == ok + harness_sum(b->accepted),
          "each accepted message is read, or counted as unread");
     for (int i = 0; i < FLI_SEND_WAITERS_STRIPES; i++)
         must(b->room.stripes[i].count == 0, "no sender is left in the list of waiters");
@@ -152,9 +154,9 @@ static void check_2_ended(void)
 
 static void check_fail(void)
 {
-    must(bench_life_of(s->p)->received == bench_sum(b->accepted), "each accepted message is read");
+    must(harness_life_of(s->p)->received == harness_sum(b->accepted), "each accepted message is read");
     must(fli_load_count(fli_load_rlx(&s->p->load)) == 0, "the reserved space is released");
-    fli_weak_outcome(bench_sum(b->accepted));
+    fli_weak_outcome(harness_sum(b->accepted));
 }
 
 const fli_weak_program parts_limit[] = {

@@ -1,6 +1,6 @@
-/* proc_parts.c - mailbox and state word: senders, cancel and kill, concurrently with the owner that drains, settles and
- * ends. */
-#include "bench.h"
+/* proc_parts.c - mailbox and state word: senders, cancel and kill, concurrently with the owner that unstacks, settles
+ * and ends. */
+#include "harness.h"
 #include "proc/values.h"
 
 static struct {
@@ -20,11 +20,11 @@ static struct pass {
 
 static void setup(void)
 {
-    bench_setup();
+    harness_setup();
     pass = fli_weak_new(sizeof *pass);
     s = fli_weak_new(sizeof *s);
-    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
-    s->pid = bench_pid(s->p);
+    s->p = harness_spawn(0, FILCH_OVERFLOW_FAIL);
+    s->pid = harness_pid(s->p);
 }
 
 static void setup_noted(void)
@@ -47,7 +47,7 @@ static void setup_note_reader(void)
 static void setup_note_reader_idle(void)
 {
     setup_note_reader();
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static uint32_t read_scope(void)
@@ -73,7 +73,7 @@ static void setup_fast(void)
 static void setup_fast_idle(void)
 {
     setup_fast();
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void setup_fast_exit(void)
@@ -85,35 +85,35 @@ static void setup_fast_exit(void)
 static void setup_idle(void)
 {
     setup();
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void drive(void)
 {
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void send_one(void)
 {
-    bench_send(s->pid, 1);
+    harness_send(s->pid, 1);
 }
 
 static void send_two(void)
 {
-    bench_send(s->pid, 1);
-    bench_send(s->pid, 2);
+    harness_send(s->pid, 1);
+    harness_send(s->pid, 2);
 }
 
 static void send_three(void)
 {
     send_two();
-    bench_send(s->pid, 3);
+    harness_send(s->pid, 3);
 }
 
 static void set_flag(uint64_t flag)
 {
     switch (fli_state_set_flag(&s->p->state, fli_serial_gen(s->pid.serial), flag)) {
-    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_worker(), s->p); break;
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, harness_worker(), s->p); break;
     case FLI_DELIVERY_NOTED: break;
     case FLI_DELIVERY_DEAD: return;
     }
@@ -132,8 +132,8 @@ static void note_and_cancel(void)
     set_flag(FLI_CANCEL);
 }
 
-/* Like note_and_cancel(), for a program in which other threads cancel too: there the note may be read while it is
- * written. */
+/* Writes the note, then cancels the process. For a program in which several threads cancel: a step may read the note
+ * while another thread writes it, so the note is atomic. */
 static void leave_note_and_cancel(void)
 {
     fli_store_rlx(&pass->note, 7);
@@ -166,26 +166,26 @@ static void kill(void)
 static void wake(void)
 {
     if (fli_state_wake(&s->p->state, fli_serial_gen(s->pid.serial)) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
+        b->rt.hooks.ready(&b->rt, harness_worker(), s->p);
     }
 }
 
-static void report_outcome(const bench_life *life)
+static void report_outcome(const harness_life *life)
 {
-    fli_weak_outcome(life->received + 16 * life->cancels + 64 * bench_sum(b->woke));
+    fli_weak_outcome(life->received + 16 * life->cancels + 64 * harness_sum(b->woke));
 }
 
 /* Checks that all messages were received and that the process is idle. */
 static void check_idle(void)
 {
-    const bench_life *life = bench_life_of(s->p);
-    uint64_t          word = fli_state_peek(&s->p->state);
+    const harness_life *life = harness_life_of(s->p);
+    uint64_t            word = fli_state_peek(&s->p->state);
     must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0,
          "in the end the process is idle, and its mailbox is empty");
-    must(life->received == bench_sum(b->accepted), "every message arrives");
-    must(bench_sum(b->refused) == 0, "a living process accepts messages");
+    must(life->received == harness_sum(b->accepted), "every message arrives");
+    must(harness_sum(b->refused) == 0, "a living process accepts messages");
     must((word & (FLI_CANCEL | FLI_KILL)) == 0, "a flag that was set is seen");
-    bench_check_nodes();
+    harness_check_nodes();
     report_outcome(life);
 }
 
@@ -193,13 +193,13 @@ static void check_idle(void)
 static void check_wakes(void)
 {
     check_idle();
-    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "each settle but the last is followed by one wake-up");
+    must(harness_sum(b->woke) + 1 == harness_sum(b->slept), "each settle but the last is followed by one wake-up");
 }
 
 static void check_cancel(void)
 {
     check_wakes();
-    uint32_t flags_set = bench_sum(pass->flags_set), got = bench_life_of(s->p)->cancels;
+    uint32_t flags_set = harness_sum(pass->flags_set), got = harness_life_of(s->p)->cancels;
     must(got >= 1 && got <= flags_set, "a cancel is delivered; two may be one event");
 }
 
@@ -213,15 +213,15 @@ static void check_note_seen(void)
 
 static void check_killed(void)
 {
-    const bench_life *life = bench_life_of(s->p);
-    uint64_t          word = fli_state_peek(&s->p->state);
+    const harness_life *life = harness_life_of(s->p);
+    uint64_t            word = fli_state_peek(&s->p->state);
     must(life->ended && life->inside == 0, "a killed process ends");
     must(fli_word_state(word) == FLI_FREE && fli_word_gen(word) == fli_serial_gen(s->pid.serial) + 1,
          "its slot is free");
     must(fli_word_head(word) == 0, "no message is delivered to a free slot");
-    must(life->received + bench_sum(b->unread) == bench_sum(b->accepted),
+    must(life->received + harness_sum(b->unread) == harness_sum(b->accepted),
          "every message is read, or counted as unread");
-    bench_check_nodes();
+    harness_check_nodes();
     report_outcome(life);
 }
 
@@ -229,7 +229,7 @@ static void check_killed(void)
  * arrived. */
 static void check_last(void)
 {
-    if (bench_life_of(s->p)->ended) check_killed();
+    if (harness_life_of(s->p)->ended) check_killed();
     else check_wakes();
 }
 
@@ -238,19 +238,19 @@ static void check_last(void)
 /* Called when the first process has ended: starts another process in its slot and publishes the new pid. */
 static void spawn_successor(uint32_t slot)
 {
-    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    fli_proc *next = harness_spawn(0, FILCH_OVERFLOW_FAIL);
     must(next->slot == slot, "the slot is reused");
-    /* thread 2 sends only to the first process: no message of thread 2 has a number above 15, so any that arrives is a
-     * violation */
-    bench_life_of(next)->last[2] = 15;
+    /* Thread 2 sends only to the first process, with numbers up to 15. With 15 as the last number received, every
+     * message of thread 2 that reaches the new process is reported as a violation of the order. */
+    harness_life_of(next)->last[2] = 15;
     fli_store_rel(&pass->serial, fli_proc_serial(next));
-    bench_drive(next);
+    harness_drive(next);
 }
 
 static void replace(void)
 {
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
     spawn_successor(s->p->slot);
 }
 
@@ -259,15 +259,15 @@ static void replace(void)
 static void replace_fast(void)
 {
     uint64_t word = fli_state_look(&s->p->state);
-    bench_life_of(s->p)->inside++;
-    if (fli_word_head(word) != 0 || !bench_exit(s->p, word)) bench_finish(s->p);
+    harness_life_of(s->p)->inside++;
+    if (fli_word_head(word) != 0 || !harness_exit(s->p, word)) harness_finish(s->p);
     spawn_successor(s->p->slot);
 }
 
 static void send_new(void)
 {
     uint64_t serial = fli_load_acq(&pass->serial);
-    if (serial != 0) bench_send((filch_pid){ BENCH_NODE, serial }, 1);
+    if (serial != 0) harness_send((filch_pid){ HARNESS_NODE, serial }, 1);
 }
 
 static void cancel_old(void)
@@ -279,43 +279,43 @@ static void cancel_old(void)
 
 static void check_replaced(void)
 {
-    const bench_life *life = bench_life_of(s->p);
-    uint64_t          word = fli_state_peek(&s->p->state);
+    const harness_life *life = harness_life_of(s->p);
+    uint64_t            word = fli_state_peek(&s->p->state);
     must(fli_word_state(word) == FLI_IDLE && fli_word_head(word) == 0, "the next process of the slot is idle");
     must(life->received == b->accepted[3], "the next process gets only messages for its own pid");
     must(life->cancels == 0 && (word & FLI_CANCEL) == 0, "a stale cancel does not reach the next process");
-    must(bench_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
-    bench_check_nodes();
+    must(harness_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
+    harness_check_nodes();
     report_outcome(life);
 }
 
 /* Ends the process and returns its slot to the depot, so that another thread starts the next process in the slot. */
 static void end_to_depot(void)
 {
-    fli_local *worker = bench_worker();
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
+    fli_local *worker = harness_worker();
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
     fli_slab_empty(&b->rt.procs, &worker->procs);
 }
 
 static void spawn_from_depot(void)
 {
     fli_proc *other = fli_slab_take(&b->rt.procs, NULL);
-    fli_slab_give(&b->rt.procs, &bench_worker()->procs, other);
+    fli_slab_give(&b->rt.procs, &harness_worker()->procs, other);
     if (other != s->p) return;
-    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
-    bench_life_of(next)->last[2] = 15;
-    bench_drive(next);
+    fli_proc *next = harness_spawn(0, FILCH_OVERFLOW_FAIL);
+    harness_life_of(next)->last[2] = 15;
+    harness_drive(next);
 }
 
-/* Setup for a spawn during a stop: if the stop, which walks over all slots, finds a process in a slot, the type name of
- * the process must be readable. */
+/* Setup for a spawn during a stop. The stop walks over all slots. If it finds a process in a slot, it must be able to
+ * read the type name of the process. */
 static void setup_free(void)
 {
     setup();
     s->type = fli_weak_new(sizeof *s->type);
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
     b->worker[1].procs = b->worker[0].procs; /* moves the free slot to the magazine of thread 1, which will spawn */
     b->worker[0].procs.count = 0;
 }
@@ -324,7 +324,7 @@ static void open(void)
 {
     s->type->name = "named";
     fli_store_rlx(&s->p->type, s->type);
-    bench_drive(bench_spawn(0, FILCH_OVERFLOW_FAIL));
+    harness_drive(harness_spawn(0, FILCH_OVERFLOW_FAIL));
 }
 
 static void find_and_name(void)
@@ -332,7 +332,7 @@ static void find_and_name(void)
     uint32_t gen = fli_word_gen(fli_state_peek(&s->p->state));
     switch (fli_state_set_flag(&s->p->state, gen, FLI_CANCEL)) {
     case FLI_DELIVERY_DEAD: return;
-    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, bench_worker(), s->p); break;
+    case FLI_DELIVERY_WOKE: b->rt.hooks.ready(&b->rt, harness_worker(), s->p); break;
     case FLI_DELIVERY_NOTED: break;
     }
     must(fli_type_name(fli_proc_type(s->p))[0] == 'n', "a thread that finds the process alive can read its name");
@@ -342,9 +342,9 @@ static void check_moved(void)
 {
     uint64_t word = fli_state_peek(&s->p->state);
     must(fli_word_head(word) == 0, "the mailbox is empty");
-    must(bench_life_of(s->p)->received == 0, "the next process gets no message for another pid");
-    must(bench_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
-    bench_check_nodes();
+    must(harness_life_of(s->p)->received == 0, "the next process gets no message for another pid");
+    must(harness_sum(b->unread) == b->accepted[2], "messages to the first process are counted as unread");
+    harness_check_nodes();
     fli_weak_outcome(fli_word_state(word) * 16 + b->accepted[2]);
 }
 
@@ -390,7 +390,7 @@ static void end_monitored_fast(void)
 
 static void check_monitored(void)
 {
-    uint32_t at_once = bench_sum(monitors->notified_at_once);
+    uint32_t at_once = harness_sum(monitors->notified_at_once);
     must(monitors->listed == 0, "no monitor is left on an ended process");
     must(monitors->notified_by_end + at_once == 2, "each monitor is notified once");
     fli_weak_outcome(monitors->notified_by_end);

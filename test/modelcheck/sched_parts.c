@@ -30,12 +30,13 @@ typedef struct fixture {
     uint32_t    done; /* number of steps; protected by the lock */
     /* After this many steps the workers are told to end; 0: a thread that waits in wait_for() tells them. Not
      * atomic. */
-    uint32_t             expected;
-    FLI_ATOMIC(uint32_t) finished; /* number of steps if `expected` is not 0; otherwise `done` counts them */
+    uint32_t expected;
+    /* number of steps if `expected` is not 0; if `expected` is 0, `done` counts the steps */
+    FLI_ATOMIC(uint32_t) finished;
     FLI_ATOMIC(uint32_t) readable; /* stands for the wake descriptor: 1 if it is readable */
     uint32_t             ticks[FLI_WEAK_THREADS + 1], ran[FLI_WEAK_THREADS + 1];
     filch_err            results[FLI_WEAK_THREADS + 1];
-    bool                 ends; /* option of the programs about a stop: a step ends its process */
+    bool                 ends; /* option of the model programs about a stop: true if a step ends its process */
     fli_proc            *last; /* the only process of a program with `ends` */
 } fixture;
 
@@ -48,8 +49,22 @@ uint64_t fli_timers_next_ns(const fli_timers *timers)
     (void)timers;
     return FLI_NEVER;
 }
+uint64_t fli_timers_help_ns(const fli_timers *timers, uint32_t index)
+{
+    (void)timers, (void)index;
+    return FLI_NEVER;
+}
+bool fli_timers_any(const fli_timers *timers)
+{
+    (void)timers;
+    return false;
+}
+void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
+{
+    (void)timers, (void)index, (void)away;
+}
 
-/* No memory is returned to the system. */
+/* Does nothing: no memory is returned to the system in these programs. */
 void fli_trim_init(fli_trim *trim)
 {
     (void)trim;
@@ -70,6 +85,12 @@ void fli_trim_run(filch_sched *sched, uint64_t now_ns)
 {
     (void)sched;
     (void)now_ns;
+}
+
+uint64_t fli_trim_returned_bytes(filch_sched *sched)
+{
+    (void)sched;
+    return 0;
 }
 
 uint64_t fli_timers_count(const fli_timers *timers)
@@ -160,6 +181,11 @@ bool fli_worker_turn(fli_worker *worker)
     if (p == NULL) return false;
     fli_step(worker, p);
     return true;
+}
+bool fli_worker_fire_due(fli_worker *worker)
+{
+    (void)worker;
+    return false; /* no timers in these programs */
 }
 
 /* ---- setup ---- */
@@ -293,7 +319,7 @@ static void submit_other(void)
 }
 
 /* Acts as a worker inside a step that makes two processes ready. After the step the worker runs the processes of its
- * own queue, and parks. */
+ * local deque, and parks. */
 static void push_and_work(void)
 {
     fli_current_set(&w->list[fli_weak_self - 1]->local);

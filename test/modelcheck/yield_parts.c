@@ -1,10 +1,11 @@
 /* yield_parts.c - the stamp of a yield's node: two threads complete one yield, concurrently with each other and with
  * the end of the process. One of them wins; only the winner fills the node, and the node is freed once. */
-#include "bench.h"
+#include "harness.h"
 
 static struct {
-    fli_proc      *p;
-    filch_receiver receiver; /* receiver of the yield; the model program passes it to the threads that complete */
+    fli_proc *p;
+    /* receiver of the yield; the model program passes it to the threads that complete the yield */
+    filch_receiver receiver;
 } * s;
 
 static struct pass {
@@ -17,10 +18,10 @@ static struct pass {
 
 static void setup(void)
 {
-    bench_setup();
+    harness_setup();
     pass = fli_weak_new(sizeof *pass);
     s = fli_weak_new(sizeof *s);
-    s->p = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    s->p = harness_spawn(0, FILCH_OVERFLOW_FAIL);
 }
 
 static void setup_open(void)
@@ -35,17 +36,17 @@ static void setup_open(void)
 static void setup_blocked(void)
 {
     setup_open();
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void drive(void)
 {
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void complete(filch_receiver receiver)
 {
-    (void)bench_worker();
+    (void)harness_worker();
     filch_err err = filch_complete(receiver, receiver.tag, filch_int((int64_t)fli_weak_self), FILCH_OK);
     must(err == FILCH_OK || err == FILCH_ESTALE || err == FILCH_EDEAD, "a completion is accepted, or it is late");
     if (err == FILCH_OK) pass->ok[fli_weak_self]++;
@@ -60,30 +61,30 @@ static void complete_it(void)
 static void cancel(void)
 {
     if (fli_state_set_flag(&s->p->state, fli_word_gen(fli_state_peek(&s->p->state)), FLI_CANCEL) == FLI_DELIVERY_WOKE) {
-        b->rt.hooks.ready(&b->rt, bench_worker(), s->p);
+        b->rt.hooks.ready(&b->rt, harness_worker(), s->p);
     }
 }
 
 static void check_completed(void)
 {
-    const bench_life *life = bench_life_of(s->p);
-    must(bench_sum(pass->ok) == 1, "exactly one completion wins");
+    const harness_life *life = harness_life_of(s->p);
+    must(harness_sum(pass->ok) == 1, "exactly one completion wins");
     must(life->yields_completed == 1 && life->completion_error == FILCH_OK, "the process gets one completion");
     must(pass->ok[life->completion] == 1, "the completion is that of the winner");
     must(fli_word_state(fli_state_peek(&s->p->state)) == FLI_IDLE && s->p->yield_count == 0,
          "then no yield is outstanding");
-    must(bench_sum(b->woke) + 1 == bench_sum(b->slept), "each settle but the last is followed by one wake-up");
-    bench_check_nodes();
-    fli_weak_outcome((uint64_t)life->completion * 16 + bench_sum(b->woke));
+    must(harness_sum(b->woke) + 1 == harness_sum(b->slept), "each settle but the last is followed by one wake-up");
+    harness_check_nodes();
+    fli_weak_outcome((uint64_t)life->completion * 16 + harness_sum(b->woke));
 }
 
 /* Ends the process while the yield is outstanding. Then takes two nodes and writes to them without ordering, as a later
  * yield that reuses the node would. */
 static void end_and_reuse(void)
 {
-    fli_local *worker = bench_worker();
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
+    fli_local *worker = harness_worker();
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
     uint32_t taken[2];
     for (int i = 0; i < 2; i++) {
         fli_event_node *node = fli_node_take(&b->rt, worker);
@@ -99,21 +100,21 @@ static void end_and_reuse(void)
  * must not complete the new yield. */
 static void end_and_open(void)
 {
-    fli_local *worker = bench_worker();
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
-    fli_proc *next = bench_spawn(0, FILCH_OVERFLOW_FAIL);
+    fli_local *worker = harness_worker();
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
+    fli_proc *next = harness_spawn(0, FILCH_OVERFLOW_FAIL);
     (void)!fli_yield_open(&b->rt, worker, next, 6, 9);
     (void)!fli_yield_open(&b->rt, worker, next, 7, 9);
-    bench_life_of(next)->inside++;
+    harness_life_of(next)->inside++;
     next->flags |= FLI_PROC_WAITING;
     must(next->completions == 0, "a new yield has no completion");
-    fli_mail_drain(&b->rt, worker, next, fli_word_head(fli_state_look(&next->state)));
+    fli_mail_unstack(&b->rt, worker, next, fli_word_head(fli_state_look(&next->state)));
     must(next->completions == 0, "an old receiver does not complete another yield");
-    bench_finish(next);
+    harness_finish(next);
 }
 
-/* Reads the command that the process waits for, as stop does, then ends the process. */
+/* Reads the command of the yield for which the process waits, as a stop does, then ends the process. */
 static void name_and_end(void)
 {
     uint32_t command = 0;
@@ -125,8 +126,8 @@ static void name_and_end(void)
     end_and_reuse();
 }
 
-/* Reads the command that the process waits for. A completion that runs at the same time may be accepted, or be
- * stale. */
+/* Reads the command of the yield for which the process waits. A completion of this yield by another thread at the same
+ * time may be accepted, or be stale. */
 static void name_only(void)
 {
     uint32_t command = 0;
@@ -137,28 +138,28 @@ static void name_only(void)
 
 static void check_named(void)
 {
-    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
-    bench_life_of(s->p)->inside++;
-    bench_finish(s->p);
-    bench_check_nodes();
-    fli_weak_outcome(bench_sum(pass->ok));
+    must(harness_sum(pass->ok) <= 1, "at most one completion wins");
+    harness_life_of(s->p)->inside++;
+    harness_finish(s->p);
+    harness_check_nodes();
+    fli_weak_outcome(harness_sum(pass->ok));
 }
 
 static void check_ended(void)
 {
-    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
-    bench_check_nodes();
-    fli_weak_outcome(bench_sum(pass->ok) * 16 + pass->named);
+    must(harness_sum(pass->ok) <= 1, "at most one completion wins");
+    harness_check_nodes();
+    fli_weak_outcome(harness_sum(pass->ok) * 16 + pass->named);
 }
 
-/* This thread opens the yield, and passes the receiver's key to another thread through a relaxed atomic. */
+/* Opens the yield, and passes the receiver's key to another thread through a relaxed atomic. */
 static void open_and_drive(void)
 {
-    fli_local      *worker = bench_worker();
+    fli_local      *worker = harness_worker();
     fli_event_node *node = fli_yield_open(&b->rt, worker, s->p, 5, 9);
     s->p->flags |= FLI_PROC_WAITING;
     fli_store_rlx(&pass->key, fli_yield_receiver(&b->rt, node).key);
-    bench_drive(s->p);
+    harness_drive(s->p);
 }
 
 static void complete_key(void)
@@ -171,8 +172,8 @@ static void check_open(void)
 {
     /* The other thread may read an old key, so its receiver may be stale. Then no completion is accepted; otherwise
      * exactly one is. */
-    must(bench_sum(pass->ok) <= 1, "at most one completion wins");
-    if (bench_sum(pass->ok) == 1) check_completed();
+    must(harness_sum(pass->ok) <= 1, "at most one completion wins");
+    if (harness_sum(pass->ok) == 1) check_completed();
 }
 
 /* Completes the yield twice. The second completion must be refused as late, whether the first was accepted or not. */

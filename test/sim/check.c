@@ -59,7 +59,7 @@ static void marks_for(marks *m, uint32_t count)
     m->room = room;
 }
 
-/* Marks entry `at`. Returns false if the entry was already marked in this walk. */
+/* Marks entry `at` as visited in this walk. Returns false if the entry was already marked in this walk. */
 static bool mark(marks *m, uint32_t at)
 {
     bool first = m->by[at] != walk;
@@ -88,7 +88,7 @@ static void walk_deque(fli_deque *deque)
 
 static void walk_global(const fli_inject *queue)
 {
-    if (queue->lock.held) return; /* a thread is changing the queue */
+    if (queue->lock.held) return; /* skipped, because a thread that holds the lock is changing the queue */
     for (size_t i = 0; i < queue->length; i++) mark_queued(queue->ring[(queue->first + i) & (queue->room - 1)]);
     for (fli_proc *p = queue->oldest; p != NULL; p = p->link) mark_queued(p);
 }
@@ -120,12 +120,13 @@ static void walk_active_one(filch_sched *sched, const fli_proc *p)
      * queued the process again. The fast path will not take this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
     uint8_t what = (PEEK(&p->state) & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
-    MUST(head != 0 && node->next == 0 && node->what == what, "an ACTIVE_ONE process has more than one value message");
+    MUST(head != 0 && node->next == 0 && node->what == what, "an ACTIVE_ONE process does not have exactly one message");
     MUST(!fli_proc_has_no_pending(p) || p->report_state == FILCH_STATE_IDLE,
          "a process is ACTIVE_ONE and was not IDLE before");
 }
 
-/* Checks a living process for whose mailbox senders may wait. */
+/* Checks a live process with a limited mailbox and the policy WAIT: if senders wait for space, the bit WAITING must be
+ * set, and the mailbox of an idle process must not be empty. */
 static void walk_waiters(const fli_proc *p, unsigned state)
 {
     if ((PEEK(&p->state) & FLI_LIMITED) == 0 || PEEK(&p->overflow) != FILCH_OVERFLOW_WAIT) return;
@@ -151,7 +152,7 @@ static void walk_procs(filch_sched *sched)
     }
 }
 
-/* Checks that the fields are cleared that the fast path of a spawn expects to be clear. */
+/* Checks a free slot: all fields that the fast path of a spawn expects to be zero must be zero. */
 static void check_blank(const fli_proc *p)
 {
     MUST(fli_word_state(PEEK(&p->state)) == FLI_FREE, "a spare slot is in use");
@@ -206,7 +207,8 @@ static void walk_relations(filch_sched *sched)
     fli_model *m = PEEK(&sched->rt.model);
     if (m == NULL) return;
     for (int i = 0; i < FLI_STRIPES; i++) {
-        if (m->stripes[i].lock.held) return; /* a thread is changing the relations */
+        /* skipped, because a thread that holds the lock is changing the relations */
+        if (m->stripes[i].lock.held) return;
     }
     fli_host *host = PEEK(&m->hosts[0]);
     uint32_t  fresh = PEEK(&sched->rt.procs.fresh);
@@ -222,7 +224,8 @@ static void walk_relations(filch_sched *sched)
 static void walk_parked(filch_sched *sched)
 {
     fli_idle *idle = &sched->idle;
-    if (idle->lock.held) return; /* a thread is changing the list of parked workers */
+    /* skipped, because a thread that holds the lock is changing the list of parked workers */
+    if (idle->lock.held) return;
     uint32_t n = 0;
     for (fli_worker *w = idle->parked; w != NULL; w = w->idle.next) {
         MUST(w->idle.is_parked && n++ < sched->worker_count, "the list of parked workers is broken");

@@ -16,13 +16,13 @@
 /* ---- memory ---- */
 
 static struct {
-    uint64_t live, calls;
+    uint64_t live; /* bytes in use */
     uint32_t fail_per_mille;
 } heap;
 
 void workload_alloc_reset(uint32_t fail_per_mille)
 {
-    heap.live = heap.calls = 0;
+    heap.live = 0;
     heap.fail_per_mille = fail_per_mille;
 }
 
@@ -34,7 +34,6 @@ uint64_t workload_alloc_live(void)
 void *workload_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     (void)user;
-    heap.calls++;
     if (size == 0) {
         heap.live -= old_size;
         free(old);
@@ -59,7 +58,7 @@ typedef struct run_state {
 } run_state;
 
 static run_state     now;
-static fli_sim_queue waiting; /* here the first thread waits for the end of the workload */
+static fli_sim_queue waiting; /* queue in which the first thread waits for the end of the workload */
 static bool          over;
 
 #define MUST(condition, why)                 \
@@ -74,8 +73,8 @@ filch_options workload_options(uint32_t workers)
     opt.alloc = workload_alloc;
     opt.node = 1;
     opt.seed = 1 + fli_sim_choose(1000);
-    /* A searching worker spins, and each iteration may switch threads. Short spins give the same interleavings with
-     * fewer switches. */
+    /* A searching worker spins, and in each iteration of the spin loop the simulator may switch threads. Short spins
+     * give the same interleavings with fewer switches. */
     opt.spin_tight = 1;
     opt.spin_yield = 1;
     opt.search_ns = 1;
@@ -257,7 +256,8 @@ struct sender {
     int64_t id, sent;
 };
 
-/* Sends message k to reader k % READERS, so that each reader gets every READERS-th message. */
+/* Sends message k to reader k % STORM_READERS, so that each reader gets every STORM_READERS-th message of the sender
+ * `id`. */
 static void storm_send(int64_t id, int64_t k)
 {
     int64_t   value = (id << 32) | (k / STORM_READERS);
@@ -305,7 +305,7 @@ static void run_storm(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- yields: handlers or other threads complete them, some twice or late; the process waits or idles ---- */
+/* ---- yields: handlers or other threads complete yields, some twice or late; the process waits or idles ---- */
 
 enum { YIELD_COMMAND = 300, YIELD_PROCS = 10, YIELD_PENDING = 32 };
 
@@ -416,7 +416,7 @@ static void run_yields(uint32_t workers, uint32_t size)
     filch_registry_destroy(registry);
 }
 
-/* ---- clock: sleeps are never early; timers fire once or are cancelled; tickers count ---- */
+/* ---- clock: sleeps never end early; each timer fires once or is cancelled; tickers count their ticks ---- */
 
 struct sleeper {
     int64_t  left;
@@ -514,7 +514,7 @@ static struct {
 } churn;
 
 struct short_lived {
-    uint64_t serial; /* serial number of the pid that this process must have */
+    uint64_t serial; /* serial number of the pid that this process had in its first step; 0: no step has run yet */
     int64_t  steps;
 };
 
@@ -642,7 +642,7 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* FILCH_ECLOSED: the last pusher (sender) may have ended before, which ends the workload and closes the
+    /* FILCH_ECLOSED: the last pusher (sender) may have ended before this spawn, which ends the workload and closes the
      * scheduler. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
@@ -826,7 +826,7 @@ static struct {
 
 struct drain_reader {
     int64_t  number;
-    uint32_t early; /* number of early messages (drain.early) that this reader has read */
+    uint32_t early; /* number of early messages (drained.early) that this reader has read */
     bool     asked, waits, child_gone, begun;
 };
 
@@ -1015,7 +1015,7 @@ static void run_work(uint32_t workers, uint32_t size)
     end(FILCH_FOREVER, FILCH_OK);
 }
 
-/* ---- poor: allocations fail at random; every call must report that, and all invariants must hold ---- */
+/* ---- poor: allocations fail at random; every call must report such a failure, and all invariants must hold ---- */
 
 enum { POOR_COMMAND = 301 };
 
@@ -1141,9 +1141,9 @@ static void run_poor(uint32_t workers, uint32_t size)
 /* ---- relations: processes monitor, link and unlink, use names and groups, and end in all ways, in all orders ---- */
 
 /* An actor lives for a few steps and changes relations of other actors in each step. The registrar monitors every
- * actor, from its spawn or later, and spawns a new actor for each that ends. The workload ends when the registrar has
- * received the last exit. If an exit notice is lost, the registrar waits for ever; an exit notice that is delivered
- * twice is recognised by its tag. */
+ * actor, from its spawn or later, and spawns a new actor for each actor that ends. The workload ends when the registrar
+ * has received the EXIT notice of the last actor. If an EXIT notice is lost, the registrar waits for ever; an EXIT
+ * notice that is delivered twice is recognised by its tag. */
 enum { ACTORS = 10, ACTOR_NAMES = 3, MONITORS_MAX = 4096, OWN_MONITORS = 4 };
 
 typedef enum monitor_state { MONITOR_OPEN = 1, MONITOR_FIRED, MONITOR_ENDED } monitor_state;
@@ -1286,7 +1286,7 @@ static filch_err partner_step(void *self, const filch_event *events, size_t coun
     switch (fli_sim_choose(4)) {
     case 0: return FILCH_EUSER + 3;
     case 1:
-        /* an error is ignored: the actor may have ended before its partner */
+        /* the result is ignored: the actor may have ended before its partner */
         (void)!filch_send(now.sched, *other, filch_int(7));
         return filch_done(out, filch_none());
     case 2:
@@ -1457,7 +1457,8 @@ static filch_err brief_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type brief = { .name = "brief", .init = open_instance, .step = brief_step, .close = close_instance };
 
-/* Checks that `err` is a possible result of a wait; with `deadline`, the wait may also time out. */
+/* Checks that `err` is a possible result of a waiting call; with `deadline`, the call may also return because its time
+ * limit has passed. */
 static void must_be_expected(filch_err err, bool deadline)
 {
     MUST(err == FILCH_OK || (err == FILCH_EDEADLINE && deadline) || (err == FILCH_ECLOSED && calls.closes),

@@ -19,6 +19,7 @@
 
 #include "port/atomic.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 enum { PROCS = 64 };
 
@@ -26,11 +27,11 @@ static struct {
     filch_sched *sched;
     filch_pid    pids[PROCS];
     struct {
-        /* accessed with relaxed order: only the cancel may order the write before the read */
+        /* accessed with relaxed order: only the cancel may order the write of the note before its read */
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) note;
     } left[PROCS];
-    /* the last note that each process has read. Not atomic: only the process uses its element, until it has
-     * acknowledged the round */
+    /* the last note that each process has read. Not atomic: each element is used only by its process until the process
+     * has acknowledged the round, then by the main thread */
     uint64_t             last_note[PROCS];
     FLI_ATOMIC(uint64_t) round, through, acknowledged;
     uint64_t             rounds;
@@ -65,7 +66,7 @@ static const filch_type listener_type = {
 static void wait_for(FLI_ATOMIC(uint64_t) *counter, uint64_t wanted)
 {
     for (uint32_t spins = 0; fli_load_acq(counter) < wanted; spins++) {
-        if (spins % 64 == 63) fli_thread_yield();
+        if (spins % 64 == 63) yield_slice();
         else fli_thread_pause();
     }
 }

@@ -32,6 +32,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 enum { YIELDERS = 64, SLOTS = 16, AT_ONCE = 8, THREADS = 2, COMMAND = FILCH_CMD_USER };
 
@@ -42,9 +43,9 @@ typedef struct slot {
     /* Number of completions that threads have made. Bits: low 8 = accepted completions, above = stale completions.
      * writes: the answering threads. PAIR slot.given */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) given;
-    /* Counts the threads that are about to answer: a thread that waits for the other thread adds 1, and 16 more when it
-     * gives up waiting; a thread that does not wait adds 17.  writes: the answering threads, by an atomic add; reset
-     * together with `given`.  Relaxed, because it only makes the threads answer at the same time. */
+    /* Counts the threads that are about to complete the yield: a thread that waits for the other thread adds 1, and 16
+     * more when it gives up waiting; a thread that does not wait adds 17.  writes: the answering threads, by an atomic
+     * add; reset together with `given`.  Relaxed, because it only makes the threads complete at the same time. */
     FLI_ATOMIC(uint32_t) arrived;
     /* number of answering threads. Not atomic, like the fields below: ordered by PAIR slot.asked */
     uint32_t       expected;
@@ -125,7 +126,7 @@ static filch_err yielder_init(void *self, const filch_ctx *ctx, const char *meth
     return FILCH_OK;
 }
 
-/* Returns the number that yield `number` of the yielder sends in its command; the completion must return it. */
+/* Returns the number that the command of yield `number` carries; the completion of the yield must return it. */
 static int64_t value_of(const yielder *a, uint64_t number)
 {
     return (int64_t)(number * YIELDERS + a->who);
@@ -167,7 +168,7 @@ static filch_err yielder_step(void *self, const filch_event *events, size_t coun
 }
 
 static const filch_type yielder_type = {
-    .name = "asker", .size = sizeof(yielder *), .init = yielder_init, .step = yielder_step
+    .name = "yielder", .size = sizeof(yielder *), .init = yielder_init, .step = yielder_step
 };
 
 /* ---- answering threads ---- */
@@ -207,7 +208,7 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     uint32_t at = who != 0 ? fill(of, receiver, value, who == 3 ? 2 : 1) : SLOTS;
     if (at == SLOTS) {
         /* no slot is free because the answering threads are slow: gives up the CPU for them */
-        if (who != 0) fli_thread_yield();
+        if (who != 0) yield_slice();
         (void)fli_add_rlx(&g->on_the_spot, 1);
         return filch_complete(receiver, tag, filch_int(value), FILCH_OK);
     }
@@ -217,8 +218,8 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     return FILCH_OK;
 }
 
-/* If `patient`, waits for the other thread that must complete the yield, for a short time only, because that thread may
- * not be running. Returns true if both threads have reached this function. */
+/* Returns true if both threads that must complete the yield have reached this function. If `patient`, waits for the
+ * other thread, for a short time only, because that thread may not be running. */
 static bool meet(slot *s, bool patient)
 {
     uint32_t before = fli_add_rlx(&s->arrived, patient ? 1 : 17);
@@ -281,7 +282,8 @@ static void part(uint32_t who)
     for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
         if (CPU_ISSET(cpu, &allowed) && who-- == 0) CPU_SET(cpu, &mine);
     }
-    (void)sched_setaffinity(0, sizeof mine, &mine); /* an error is ignored: then the system places the threads */
+    /* the result is ignored: if the call fails, the system places the threads */
+    (void)sched_setaffinity(0, sizeof mine, &mine);
 }
 
 static void answerer_run(void *arg)
@@ -292,7 +294,7 @@ static void answerer_run(void *arg)
     fli_prng_init(&prng, me->who);
     for (uint32_t misses = 0; !fli_load_rlx(&me->game->over);) {
         if (answer_some(me->game, me->who, &prng)) misses = 0;
-        else if (++misses % 16 == 0) fli_thread_yield();
+        else if (++misses % 16 == 0) yield_slice();
         else fli_thread_pause();
     }
 }

@@ -33,6 +33,7 @@
 #include "support/alloc.h"
 #include "support/descriptors.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 enum { DRIVERS = 6, PARALLEL = 12, SOCKETS = 4096, BODY_MAX = 60000 };
 
@@ -92,7 +93,7 @@ static void answer(int fd, uint64_t n)
     int length =
         snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", size);
     bool all = send_all(fd, head, (size_t)length) && send_all(fd, body, part / 2);
-    if (all) fli_thread_yield();
+    if (all) yield_slice();
     if (all) (void)send_all(fd, body + part / 2, part - part / 2);
     free(body);
 }
@@ -170,7 +171,7 @@ typedef struct driver {
     CURLM   *multi;
     transfer transfers[PARALLEL];
     watched *sockets;
-    int     *changed; /* descriptors with changed `events` */
+    int     *changed; /* list of the descriptors with changed `events` */
     uint32_t changed_count;
     uint64_t timer_turn;
     long     timer_ms; /* timeout that libcurl has requested; -1: none */
@@ -309,7 +310,7 @@ static void read_poll(driver *d, const filch_event *event)
 {
     int      fd = (int)(event->tag >> 2 & 0xffff), running, ready = (int)filch_as_int(&event->data);
     watched *s = &d->sockets[fd];
-    /* ignores a poll that was cancelled, or that completed while it was being cancelled */
+    /* ignores the completion of a poll that was cancelled, or that completed while it was being cancelled */
     if (s->turn != (uint32_t)(event->tag >> 18)) return;
     s->out = false;
     if (event->error != FILCH_OK) {
@@ -340,7 +341,8 @@ static filch_err driver_step(void *self, const filch_event *events, size_t count
                 curl_multi_socket_action(d->multi, CURL_SOCKET_TIMEOUT, 0, &running);
             }
             break;
-        case TAG_TICK: /* a sleep that is repeated, so that transfers without events are cancelled too */
+        /* a sleep that is made again each time it ends, so that transfers without events are cancelled too */
+        case TAG_TICK:
             if (filch_yield_sleep(out, tag_of(TAG_TICK, 0), FILCH_MILLISECONDS(1)) != FILCH_OK) return FILCH_EUSER;
             break;
         default: break;

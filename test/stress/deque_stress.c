@@ -28,6 +28,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 #include "sync/deque.h"
 
 enum { THIEVES_MAX = 64 };
@@ -35,7 +36,7 @@ enum { THIEVES_MAX = 64 };
 #define SECOND_NS UINT64_C(1000000000)
 
 typedef struct player {
-    alignas(FLI_LINE) fli_deque deque; /* deque of this thief; the owner does not use it, but game.deques */
+    alignas(FLI_LINE) fli_deque deque; /* deque into which this thief steals; the owner uses game.deques instead */
     /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game         *game;
@@ -54,7 +55,7 @@ typedef struct game {
     unsigned char *notes;
     uint64_t       begun_ns, printed_ns, growths; /* not atomic: used by the owner only */
     bool           terminal;
-    /* Number of times the owner has changed its deque; it uses deques[round % 2].  writes: the owner.  PAIR
+    /* Number of times the owner has changed to a new deque; the owner uses deques[round % 2].  writes: the owner.  PAIR
      * game.round */
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) round;
     /* 1: the owner's last deque is empty and the owner will push no more items.  writes: the owner.  PAIR game.over */
@@ -88,7 +89,7 @@ static void deliver(player *p, void *got)
     if (item == 0 || item > g->items) complain(p, item, "was never pushed");
     if (g->notes[item] != note_of(item)) complain(p, item, "came before what was written ahead of its push");
     uint64_t bit = UINT64_C(1) << (item % 64);
-    /* subtracting the bit clears it and changes no other bit, if it is set */
+    /* if the bit is set, subtracting it clears it and changes no other bit */
     if ((fli_add_rlx(&g->missing[item / 64], (uint64_t)0 - bit) & bit) == 0) complain(p, item, "was delivered twice");
     p->delivered++;
 }
@@ -110,7 +111,7 @@ static void print_progress(game *g, uint64_t pushed)
     fflush(stdout);
 }
 
-static void drain(player *p, fli_deque *deque)
+static void pop_all(player *p, fli_deque *deque)
 {
     for (void *got; (got = fli_deque_pop(deque)) != NULL;) deliver(p, got);
 }
@@ -139,7 +140,7 @@ static void next_round(player *p)
     for (uint32_t i = 1; i <= g->thieves; i++) {
         if (fli_load_acq(&g->players[i].round) != round) return; /* PAIR game.left, acquire half */
     }
-    drain(p, &g->deques[round % 2]);
+    pop_all(p, &g->deques[round % 2]);
     fli_deque *fresh = &g->deques[(round + 1) % 2];
     close_deque(g, fresh);
     open_deque(fresh, UINT32_MAX - fli_prng_below(&p->prng, 20000));
@@ -177,13 +178,13 @@ static void owner(player *p)
             print_progress(g, pushed);
         }
     }
-    drain(p, &g->deques[fli_load_rlx(&g->round) % 2]);
+    pop_all(p, &g->deques[fli_load_rlx(&g->round) % 2]);
     /* PAIR game.over, release half: items not delivered by now are in the deques of thieves */
     fli_store_rel(&g->over, 1);
 }
 
-/* Returns the deque to steal from. In half of the cases this is the owner's deque, from which all items come. If there
- * are several thieves, the last one steals only from other thieves. */
+/* Returns the deque from which the thief `p` steals. In half of the cases this is the owner's deque, from which all
+ * items come. If there are several thieves, the last thief steals only from other thieves. */
 static fli_deque *victim(player *p, uint32_t round)
 {
     game    *g = p->game;
@@ -200,8 +201,8 @@ static void thief(void *arg)
     game    *g = p->game;
     uint32_t misses = 0;
     for (;;) {
-        /* `over` is read before the search: if it is set, no more items are pushed, and this thief gets only items that
-         * it steals itself */
+        /* `over` is read before the search: if `over` is set, no more items are pushed, and the deque of this thief
+         * gets only items that this thief steals */
         bool     over = fli_load_acq(&g->over) != 0; /* PAIR game.over, acquire half */
         uint32_t round = fli_load_acq(&g->round);    /* PAIR game.round, acquire half */
         /* PAIR game.left, release half: this thief no longer uses earlier deques */
@@ -214,14 +215,14 @@ static void thief(void *arg)
             p->stolen += count;
             deliver(p, first);
             /* Sometimes leaves the stolen items in its deque for a while, so that other thieves find them. */
-            if (fli_prng_below(&p->prng, 16) == 0) fli_thread_yield();
-            drain(p, &p->deque);
+            if (fli_prng_below(&p->prng, 16) == 0) yield_slice();
+            pop_all(p, &p->deque);
             misses = 0;
             break;
         case FLI_STEAL_RETRY: p->retries++; break;
         case FLI_STEAL_EMPTY:
             if (over) return;
-            if (++misses % 64 == 0) fli_thread_yield();
+            if (++misses % 64 == 0) yield_slice();
             fli_thread_pause();
             break;
         }

@@ -28,6 +28,7 @@
 #include "port/clock.h"
 #include "support/descriptors.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 #define CROWD 24
 #define ROUND_MAX 70000
@@ -67,7 +68,7 @@ static filch_err server_step(void *self, const filch_event *events, size_t count
         } else if (events[i].error != FILCH_OK) {
             return filch_done(out, filch_none());
         } else if (events[i].tag == 1) {
-            /* The next read begins when this write is completed: otherwise two writes of the stream could be
+            /* The server reads again only when this write is completed: otherwise two writes of the stream could be
              * outstanding at once. */
             err = filch_yield_write(out, 2, s->stream, events[i].data, FILCH_FOREVER);
         } else {
@@ -93,7 +94,7 @@ static filch_err listener_step(void *self, const filch_event *events, size_t cou
         if (events[i].error != FILCH_OK) return events[i].error;
         if (events[i].tag == 1) {
             *listener = filch_as_stream(&events[i].data);
-            fli_add_rel(&g.begun, 1); /* counts a server that listens: when all listen, clients may connect */
+            fli_add_rel(&g.begun, 1); /* counts a server that listens: when all servers listen, clients may connect */
         } else {
             filch_pid pid;
             err = filch_spawn(g.sched, &server_type, NULL, &pid);
@@ -253,7 +254,7 @@ static bool play(uint64_t client_count, int32_t workers, bool hasty)
     stress_watch_init(&g.watch, CROWD);
     stress_must("create", filch_sched_create(&g.sched, &opt));
     stress_must("listener", filch_spawn(g.sched, &listener_type, NULL, &g.listener));
-    while (fli_load_acq(&g.begun) == 0) fli_thread_yield();
+    while (fli_load_acq(&g.begun) == 0) yield_slice();
     filch_spawn_options spawn = FILCH_SPAWN_OPTIONS_INIT;
     spawn.on_exit = client_exit;
     for (int i = 0; i < CROWD; i++) stress_must("spawn", filch_spawn(g.sched, &client_type, &spawn, NULL));

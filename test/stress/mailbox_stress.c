@@ -30,6 +30,7 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 
@@ -38,13 +39,15 @@ enum { SENDERS_MAX = 64, WINDOW = 2048, LIMITED = 64, AT_ONCE = 16 };
 #define NO_SENDER UINT64_MAX
 
 typedef struct sender {
-    /* Number of this sender's messages that have been read, rounded down.  writes: the receiver.  reads: the sending
-     * thread; relaxed. */
+    /* A lower bound of the number of this sender's messages that the receiver has read; updated every WINDOW / 2
+     * messages.  writes: the receiver.  reads: the sending thread; relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) read;
     struct game *game;
     uint64_t     sender_index;
-    uint64_t     sent;  /* number of messages sent; not atomic: used by the sender only */
-    uint64_t     acked; /* see sender_step(); not atomic: used only by a sender that is a process */
+    uint64_t     sent; /* number of messages sent; not atomic: used by the sender only */
+    /* number of this sender's messages that were read or accepted: see sender_step(); not atomic: used only by a sender
+     * that is a process */
+    uint64_t acked;
     /* pid of a sender that is a process. Not atomic: set before the process gets its start message */
     filch_pid pid;
     /* number in the message that the receiver expects next from this sender. Not atomic: used by the receiver only */
@@ -89,7 +92,7 @@ static void complain(game *g, uint64_t sender_index, uint64_t number, const char
 
 /* ---- messages ---- */
 
-/* A payload by which the receiver can check that its bytes are undamaged. */
+/* A payload with redundant contents, by which the receiver can check that the bytes are undamaged. */
 typedef struct note {
     uint64_t value, inverse;
     uint64_t more[3]; /* only in a large message: value + 1, value + 2, value + 3 */
@@ -97,7 +100,7 @@ typedef struct note {
 
 enum { NOTE_SMALL = offsetof(note, more) };
 
-/* Returns the payload of the next message of `s`. If the payload is bytes, they are in *room. */
+/* Returns the payload of the next message of `s`. A payload of bytes is stored in *room. */
 static filch_data make(const sender *s, note *room)
 {
     uint64_t value = s->sender_index << NUMBER_BITS | s->sent;
@@ -137,7 +140,7 @@ static void check_from(game *g, const sender *s, const filch_event *event)
     if (!right) complain(g, s->sender_index, s->next, "a message under a wrong name");
 }
 
-/* Reports to the sender how many messages were read: to a thread by a counter, to a process by a message. */
+/* Reports to the sender how many of its messages were read: to a thread by a counter, to a process by a message. */
 static void acknowledge(game *g, sender *s)
 {
     fli_store_rlx(&s->read, s->next);
@@ -182,12 +185,12 @@ static void thread_run(void *arg)
     game   *g = s->game;
     note    room;
     while (s->sent < g->each) {
-        while (!g->limited && s->sent - fli_load_rlx(&s->read) >= WINDOW) fli_thread_yield();
+        while (!g->limited && s->sent - fli_load_rlx(&s->read) >= WINDOW) yield_slice();
         filch_err err = filch_send(g->sched, g->receiver, make(s, &room));
         if (err == FILCH_OK) {
             s->sent++;
         } else if (g->limited && err == FILCH_EFULL) {
-            fli_thread_yield();
+            yield_slice();
         } else {
             stress_must("send", err);
         }

@@ -22,6 +22,7 @@
 #include "port/atomic.h"
 #include "port/clock.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 enum { HOSTS = 2, KNOWN = 64, CROWD = 200, STORM = 10000 };
 
@@ -126,7 +127,7 @@ static const filch_type citizen_type = {
     .name = "citizen", .size = sizeof(citizen), .init = citizen_init, .step = citizen_step
 };
 
-/* Counts the EXIT notices. Spawns a new citizen for each that has ended. */
+/* Counts the EXIT notices of citizens. Spawns a new citizen for each citizen that has ended. */
 static filch_err census_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     int64_t  *steps = self;
@@ -155,7 +156,7 @@ static int allow(void *user, const filch_access *access)
     return 1;
 }
 
-/* Waits until `count` reaches `wanted`. Returns false if `count` stops changing before. */
+/* Waits until `count` reaches `wanted`. Returns false if `count` stops changing before it has reached `wanted`. */
 static bool reaches(FLI_ATOMIC(uint64_t) *count, uint64_t wanted)
 {
     uint64_t seen = 0, since_ns = fli_clock_ns();
@@ -165,7 +166,7 @@ static bool reaches(FLI_ATOMIC(uint64_t) *count, uint64_t wanted)
         if (now != seen) since_ns = fli_clock_ns();
         seen = now;
         if (fli_clock_ns() - since_ns > STRESS_LIMIT) return false;
-        fli_thread_yield();
+        yield_slice();
     }
 }
 
@@ -214,7 +215,8 @@ static bool storm(void)
 enum { VISITS = 12, VISITORS = 64, MEDDLERS = 2 };
 
 static struct {
-    FLI_ATOMIC(uint64_t) serials[VISITORS], node; /* serial numbers of the visitors, and number of the current host */
+    /* serial numbers of the visitors' pids, and number of the current host */
+    FLI_ATOMIC(uint64_t) serials[VISITORS], node;
     FLI_ATOMIC(uint64_t) watched, exits_seen;
     FLI_ATOMIC(bool)     over;
     filch_pid            watcher;
@@ -240,9 +242,9 @@ static void meddle(void *arg)
     fli_prng prng;
     fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
     while (!fli_load_rlx(&visit.over)) {
-        /* Waits if more than 1000 notices have not been received by the watcher yet. */
+        /* Gives up the CPU while the watcher has more than 1000 EXIT notices still to receive. */
         if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.exits_seen) > 1000) {
-            fli_thread_yield();
+            yield_slice();
             continue;
         }
         filch_pid visitor = { fli_load_rlx(&visit.node),
@@ -292,7 +294,7 @@ static bool visits(void)
         for (int i = 0; i < 4 * VISITORS; i++) {
             stress_must("spawn", filch_spawn(host, &visitor_type, NULL, &pid));
             fli_store_rlx(&visit.serials[i % VISITORS], pid.serial);
-            fli_thread_yield();
+            yield_slice();
         }
         stress_must("stop", filch_sched_stop(host, FILCH_SECONDS(60), NULL));
     }

@@ -31,16 +31,18 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/stress.h"
+#include "support/yield_slice.h"
 
 #define PATIENCE FILCH_MICROSECONDS(100)
-#define ONE_IN 64 /* one of ONE_IN sends is made together with a cancel, one of ONE_IN with a timer */
+/* On average the sender makes one cancel per ONE_IN sends, and the receiver one timer per ONE_IN steps. */
+#define ONE_IN 64
 
 enum { TIMER_TAG = 7 };
 
 typedef struct variant {
     int32_t workers;
     bool    process; /* true: the sender is a process; false: a foreign thread */
-    bool    busy;    /* true: the sender also makes cancels and the receiver timers */
+    bool    busy;    /* true: the sender also makes cancels, and the receiver also makes timers */
     bool    hasty;   /* true: workers park without spinning */
 } variant;
 
@@ -51,7 +53,8 @@ typedef struct game {
     filch_pid    receiver;
     uint32_t     seed;
     stress_watch watch;
-    /* All accesses are relaxed: the checks must not add an order that the runtime lacks. Each field has one writer. */
+    /* All accesses to the fields below are relaxed: the checks must not add an order that the runtime lacks. Each field
+     * has one writer. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) sent; /* written by the sender only, like the next field */
     FLI_ATOMIC(uint64_t) cancels;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) handled; /* written by the receiver only, like the next three fields */
@@ -96,7 +99,7 @@ static void complain(game *g, const char *what)
 typedef struct player {
     game    *game;
     fli_prng prng;
-    bool     tired; /* of a sender: it gives up, because no worker has taken the receiver */
+    bool     tired; /* of a sender: it has given up waiting, because no worker has taken the receiver */
 } player;
 
 static filch_err player_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -171,7 +174,7 @@ static bool try_send(game *g, fli_prng *prng)
     uint64_t sent = fli_load_rlx(&g->sent);
     if (fli_load_rlx(&g->handled) != sent || fli_load_rlx(&g->cancelled) != fli_load_rlx(&g->cancels)) return false;
     /* Gives up the CPU, because on a loaded machine the worker needs this CPU to park. */
-    for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) fli_thread_yield();
+    for (uint32_t n = g->v.hasty ? fli_prng_below(prng, 4) : 0; n > 0; n--) yield_slice();
     dawdle(prng, g->v.hasty ? 2 : 256);
     bool cancel = g->v.busy && fli_prng_below(prng, ONE_IN) == 0, cancel_first = fli_prng_below(prng, 2) == 0;
     if (cancel) fli_count(&g->cancels, 1);
@@ -194,14 +197,14 @@ static void thread_sender(void *arg)
     fli_prng_init(&prng, g->seed + 1000);
     for (uint32_t misses = 0; !has_sent_all(g);) {
         if (try_send(g, &prng)) misses = 0;
-        else if (++misses % 256 == 0) fli_thread_yield();
+        else if (++misses % 256 == 0) yield_slice();
         else fli_thread_pause();
     }
 }
 
-/* The sender stays in its step until another worker has taken the receiver. Then it competes with the receiver as long
- * as its messages arrive before the receiver has settled. If no worker takes the receiver, the sender ends its step, so
- * that the receiver can run. */
+/* The sender stays in its step until another worker has taken the receiver. Then it sends the next message each time
+ * the receiver has handled the last one, so that the message arrives while the receiver settles. If no worker takes the
+ * receiver for PATIENCE, the sender ends its step, so that the receiver can run. */
 static filch_err sender_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events, (void)count;

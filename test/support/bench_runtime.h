@@ -139,9 +139,9 @@ static inline filch_pid bench_pid(fli_proc *p)
 }
 
 /* Moves new events of `p` from the stack behind its state word to its private lists. */
-static inline void bench_drain(bench *b, fli_proc *p)
+static inline void bench_unstack(bench *b, fli_proc *p)
 {
-    fli_mail_drain(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
+    fli_mail_unstack(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
 }
 
 /* Settles `p` as a worker does, and frees the node that was kept as marker. Returns false if an event has arrived; then

@@ -8,6 +8,7 @@
 #include "port/thread.h"
 #include "support/check.h"
 #include "support/patience.h"
+#include "support/yield_slice.h"
 
 #define SILENCE_PATIENCE_NS UINT64_C(20000000000)
 /* Time for which all workers must stay parked before a scheduler counts as silent. It is longer than the timeout of a
@@ -26,7 +27,7 @@ static inline bool silence_comes(filch_sched *sched)
         if (stats.asleep < stats.workers || stats.sleeps != sleeps) quiet = patience_begin(SILENCE_QUIET_NS);
         sleeps = stats.sleeps;
         if (patience_is_over(&quiet)) return true;
-        fli_thread_yield();
+        yield_slice();
     }
     return false;
 }

@@ -3,7 +3,6 @@
 #define FILCH_TEST_UNTIL_H
 
 #include <poll.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,21 +10,22 @@
 
 #include "support/check.h"
 #include "support/patience.h"
+#include "support/yield_slice.h"
 
-/* Time limit of a wait. It is long because sanitizers and valgrind are slow, and because it matters only if the
- * condition never becomes true. */
+/* Time limit of a wait, in nanoseconds. It is long because sanitizers and valgrind are slow, and because a test reaches
+ * it only if the condition never becomes true. */
 #define UNTIL_NS UINT64_C(20000000000)
 
-/* Pauses between two checks: gives up the time slice; after many checks sleeps 0.2 ms. */
+/* Pauses between two checks of a condition: gives up the time slice; after many checks sleeps for 0.2 ms. */
 static inline void until_pause(unsigned looks)
 {
     struct timespec brief = { .tv_nsec = 200000 };
-    if (looks < 200) sched_yield();
+    if (looks < 200) yield_slice();
     else (void)ppoll(NULL, 0, &brief, NULL);
 }
 
 /* Returns true as soon as look(ctx) returns true, or false when the time is up. For threads other than the thread of
- * the test, because only the thread of the test may make it fail. */
+ * the test, because only the thread of the test may fail the test. */
 static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 {
     patience left = patience_begin(UNTIL_NS);
@@ -40,9 +40,9 @@ static inline bool until_or_late(bool (*look)(void *ctx), void *ctx)
 #define until(condition)                                                              \
     do {                                                                              \
         patience until_patience = patience_begin(UNTIL_NS);                           \
-        for (unsigned looks = 0; !(condition); looks++) {                             \
+        for (unsigned until_looks = 0; !(condition); until_looks++) {                 \
             if (patience_is_over(&until_patience)) fail_msg("never: %s", #condition); \
-            until_pause(looks);                                                       \
+            until_pause(until_looks);                                                 \
         }                                                                             \
     } while (0)
 
@@ -54,17 +54,17 @@ static inline uint64_t scaled(uint64_t count)
     return n > 0 ? n : 1;
 }
 
-/* Returns true if the test runs under valgrind. There a child of posix_spawn gets a copy of the memory instead of
- * sharing it, so a program that cannot be started seems to start and then fails. Valgrind also uses some descriptors
- * itself. */
+/* Returns true if the test runs under valgrind. Under valgrind a child of posix_spawn gets a copy of the memory instead
+ * of sharing it, so posix_spawn succeeds for a program that cannot be started, and the child fails later. Valgrind also
+ * uses some descriptors itself. */
 static inline bool is_under_valgrind(void)
 {
     return getenv("FILCH_TEST_VALGRIND") != NULL;
 }
 
-/* Returns the command (qemu-user) that runs programs of the emulated machine, or NULL if no machine is emulated.
- * qemu-user does not start programs of the emulated machine for a child, and cannot start threads in the child of a
- * program with threads; a program that cannot be started seems to start and then fails. */
+/* Returns the command (qemu-user) that runs programs of the emulated machine, or NULL if no machine is emulated. Under
+ * qemu-user a child must start a program of the emulated machine by this command, the child of a program with threads
+ * cannot start threads, and posix_spawn succeeds for a program that cannot be started: the child fails later. */
 static inline const char *emulator(void)
 {
     return getenv("FILCH_EMULATOR");

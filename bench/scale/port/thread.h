@@ -1,4 +1,4 @@
-/* thread.h - the model's threads, locks and condition variables, with the functions of src/port/thread.h.
+/* thread.h - the scale model's threads, locks and condition variables, with the functions of src/port/thread.h.
  *
  * Each type has the size and the alignment of the real one, so that the fields of the runtime's structures share cache
  * lines as they do in the library. */
@@ -26,7 +26,7 @@ typedef struct fli_cond {
     char        rest[sizeof(pthread_cond_t) - sizeof(void *)];
 } fli_cond;
 
-/* A parker is one futex word. The model finds the thread that waits for it by the address of the word. */
+/* A parker is one futex word. The scale model finds the thread that waits for it by the address of the word. */
 typedef struct fli_parker {
     uint32_t signalled;
 } fli_parker;
@@ -35,8 +35,8 @@ typedef struct fli_thread {
     uint64_t index;
 } fli_thread;
 
-static_assert(sizeof(fli_mutex) == sizeof(pthread_mutex_t), "the lock of the model has another size");
-static_assert(sizeof(fli_cond) == sizeof(pthread_cond_t), "the condition of the model has another size");
+static_assert(sizeof(fli_mutex) == sizeof(pthread_mutex_t), "the lock of the scale model has another size");
+static_assert(sizeof(fli_cond) == sizeof(pthread_cond_t), "the condition of the scale model has another size");
 
 #include "port/thread_calls.h"
 

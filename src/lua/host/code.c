@@ -1,5 +1,9 @@
-/* code.c - see code.h. The cache holds at most CODES_MAX pieces of code. When it is full, code to which only the cache
- * refers is removed. */
+/* code.c - see code.h.
+ *
+ * Code and templates count in the memory limit of all processes together (total.h). Code to which only the cache refers
+ * is unused. Unused code is removed in three cases: its bytes exceed UNUSED_MAX, the cache has many entries
+ * (CODES_MAX), or the memory limit of all processes is reached.
+ */
 #include "lua/host/code.h"
 
 #include <lauxlib.h>
@@ -7,13 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "lua/host/compile.h"
 #include "lua/host/host.h"
 #include "lua/host/state.h"
 #include "lua/message/codec.h"
 #include "lua/process/proc.h"
 
-enum { CODES_MAX = 4096, KINDS_MAX = 4096 };
+enum { CODES_MAX = 4096, KINDS_MAX = 4096, UNUSED_MAX = 4 << 20 };
 
 uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 {
@@ -31,8 +36,8 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 
 /* ---- kinds -------------------------------------------------------------------------------------------------- */
 
-/* Returns the kind called `name`, which is created if needed. Returns NULL if there are `most` kinds already or memory
- * is short. */
+/* Returns the kind of process (fli_lua_kind) with the name `name`, which is created if needed. Returns NULL if it would
+ * have to be created and there are `most` kinds already, or memory is short. */
 static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t most)
 {
     for (fli_lua_kind *kind = lua->kinds; kind != NULL; kind = kind->next) {
@@ -50,20 +55,24 @@ static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t mo
     return kind;
 }
 
-/* Returns the kind of the function on top of L's stack: "counter.lua" for a file, "counter.lua:12" for a function
- * inside a file. The caller holds the host's lock. Returns NULL if memory is short. */
+/* Returns the kind of the processes that run the function on top of L's stack. Its name is "counter.lua" for a whole
+ * file, "counter.lua:12" for a function that begins at line 12 of the file. The name is escaped here, once for all
+ * logs, reports and charts that show it, because a script chooses it with the chunk name of load(). The caller holds
+ * the host's lock. Returns NULL if memory is short. */
 static fli_lua_kind *kind_of(struct filch_lua *lua, lua_State *L)
 {
     lua_Debug ar;
-    char      name[64];
+    char      base[51], name[64];
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">S", &ar);
     const char *slash = strrchr(ar.short_src, '/');
-    const char *base = slash != NULL ? slash + 1 : ar.short_src;
-    if (ar.linedefined > 0) snprintf(name, sizeof name, "%.50s:%d", base, ar.linedefined);
-    else snprintf(name, sizeof name, "%.60s", base);
+    const char *from = slash != NULL ? slash + 1 : ar.short_src;
+    (void)fli_escape(base, sizeof base, from, strlen(from));
+    if (ar.linedefined > 0) snprintf(name, sizeof name, "%s:%d", base, ar.linedefined);
+    else snprintf(name, sizeof name, "%s", base);
     fli_lua_kind *kind = add_kind(lua, name, KINDS_MAX);
-    /* Beyond KINDS_MAX kinds all code has the kind "lua", for which one place more is reserved. */
+    /* When KINDS_MAX kinds exist, all further code gets the kind "lua". The limit KINDS_MAX + 1 leaves space for this
+     * kind. */
     return kind != NULL ? kind : add_kind(lua, "lua", KINDS_MAX + 1);
 }
 
@@ -74,13 +83,21 @@ static fli_lua_code **bucket_of(struct filch_lua *lua, uint64_t hash)
     return &lua->code[hash % FLI_LUA_BUCKETS];
 }
 
+/* Returns the number of bytes that the code takes, with its template if it has one. */
+static size_t size_of(fli_lua_code *code)
+{
+    fli_lua_template *template = fli_load_acq(&code->template); /* PAIR lua.template, acquire half: its size */
+    return sizeof *code + code->size + fli_lua_template_size(template);
+}
+
 static void free_code(fli_lua_code *code)
 {
+    fli_lua_total_give(&code->lua->total, size_of(code));
     fli_lua_template_free(fli_load_rlx(&code->template));
     free(code);
 }
 
-/* Makes space in the cache: removes and frees all code that has no reference except that of the cache. */
+/* Removes and frees all code that has no reference except that of the cache. The caller holds the host's lock. */
 static void evict(struct filch_lua *lua)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -95,23 +112,36 @@ static void evict(struct filch_lua *lua)
             lua->code_count--;
         }
     }
+    /* With more than CODES_MAX pieces in use, the next scan comes when there are twice as many. */
+    lua->code_scan = lua->code_count > CODES_MAX / 2 ? lua->code_count * 2 : CODES_MAX;
+    fli_store_rlx(&lua->code_unused, 0);
 }
 
+void fli_lua_code_evict(struct filch_lua *lua)
+{
+    fli_mutex_lock(&lua->lock);
+    evict(lua);
+    fli_mutex_unlock(&lua->lock);
+}
+
+/* Returns equal code from the cache, with a new reference, or NULL. The caller holds the host's lock. */
 static fli_lua_code *find(struct filch_lua *lua, uint64_t hash, const fli_lua_bytes *bytes, int env)
 {
     for (fli_lua_code *code = *bucket_of(lua, hash); code != NULL; code = code->next) {
         if (code->hash == hash && code->size == bytes->size && code->env == env &&
             memcmp(code->bytes, bytes->at, bytes->size) == 0) {
+            if (fli_add_rlx(&code->refs, 1) == 1) (void)fli_add_rlx(&lua->code_unused, (uint64_t)0 - size_of(code));
             return code;
         }
     }
     return NULL;
 }
 
+/* Adds code to the cache, with one reference for the caller. The caller holds the host's lock. */
 static fli_lua_code *add(struct filch_lua *lua, lua_State *L, uint64_t hash, const fli_lua_bytes *bytes, int env)
 {
     lua_Debug ar;
-    if (lua->code_count >= CODES_MAX) evict(lua);
+    if (lua->code_count >= CODES_MAX && lua->code_count >= lua->code_scan) evict(lua);
     fli_lua_code *code = malloc(sizeof *code + bytes->size);
     fli_lua_kind *kind = code != NULL ? kind_of(lua, L) : NULL;
     if (kind == NULL) {
@@ -120,10 +150,14 @@ static fli_lua_code *add(struct filch_lua *lua, lua_State *L, uint64_t hash, con
     }
     lua_pushvalue(L, -1);
     lua_getinfo(L, ">u", &ar);
-    *code = (fli_lua_code){
-        .next = *bucket_of(lua, hash), .hash = hash, .kind = kind, .env = env, .upvalues = ar.nups, .size = bytes->size
-    };
-    fli_atomic_init(&code->refs, 1);
+    *code = (fli_lua_code){ .next = *bucket_of(lua, hash),
+                            .lua = lua,
+                            .hash = hash,
+                            .kind = kind,
+                            .env = env,
+                            .upvalues = ar.nups,
+                            .size = bytes->size };
+    fli_atomic_init(&code->refs, 2);
     fli_atomic_init(&code->starts, 0);
     fli_atomic_init(&code->template, NULL);
     memcpy(code->bytes, bytes->at, bytes->size);
@@ -138,6 +172,29 @@ static int write_piece(lua_State *L, const void *piece, size_t size, void *bytes
     return fli_lua_bytes_add(bytes, piece, size) ? 0 : 1;
 }
 
+/* Sets *out to new code, unless another thread has added equal code in the meantime. The memory is counted before the
+ * host's lock is taken, because counting may call fli_lua_code_evict(). */
+static filch_err add_counted(struct filch_lua *lua, lua_State *L, uint64_t hash, const fli_lua_bytes *bytes, int env,
+                             fli_lua_code **out)
+{
+    size_t size = sizeof **out + bytes->size;
+    if (!fli_lua_total_take(&lua->total, size)) return FILCH_LUA_EMEMORY;
+    fli_mutex_lock(&lua->lock);
+    fli_lua_code *found = find(lua, hash, bytes, env);
+    fli_lua_code *code = found != NULL ? found : add(lua, L, hash, bytes, env);
+    fli_mutex_unlock(&lua->lock);
+    if (found != NULL || code == NULL) fli_lua_total_give(&lua->total, size);
+    *out = code;
+    return code != NULL ? FILCH_OK : FILCH_ENOMEM;
+}
+
+void fli_lua_code_refusal(const struct filch_lua *lua, filch_err err, char *text, size_t size)
+{
+    if (err != FILCH_LUA_EMEMORY || text == NULL || size == 0) return;
+    snprintf(text, size, "not enough memory for the code: all processes together may hold %llu bytes",
+             (unsigned long long)lua->total.max);
+}
+
 filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out)
 {
     fli_lua_bytes bytes;
@@ -147,10 +204,8 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
         uint64_t hash = fli_lua_hash_of(bytes.at, bytes.size);
         fli_mutex_lock(&lua->lock);
         fli_lua_code *code = find(lua, hash, &bytes, env);
-        if (code == NULL) code = add(lua, L, hash, &bytes, env);
-        if (code != NULL) fli_lua_code_hold(code);
-        else err = FILCH_ENOMEM;
         fli_mutex_unlock(&lua->lock);
+        if (code == NULL) err = add_counted(lua, L, hash, &bytes, env, &code);
         if (err == FILCH_OK) *out = code;
     }
     fli_lua_bytes_fini(&bytes);
@@ -161,8 +216,8 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
 
 enum { KNOWN = 8 };
 
-/* The last functions that the process started, with their code. The key is the address of the prototype. The address
- * stays valid because one closure of the prototype is anchored in the registry. */
+/* Cache of one process: the last KNOWN functions that it started, with their code. The key is the address of the
+ * function's prototype. The address stays valid because one closure of the prototype is anchored in the registry. */
 typedef struct fli_lua_known {
     const void   *protos[KNOWN];
     fli_lua_code *codes[KNOWN];
@@ -175,15 +230,16 @@ static const void *proto_of(const struct filch_lua *lua, lua_State *L)
     return lua->proto_word != 0 ? closure[lua->proto_word] : NULL;
 }
 
-/* anchor(place, function): stores the function in the registry under the key `place`. */
+/* Lua function anchor(place, function): stores `function` in the registry under the key `place`. */
 static int anchor(lua_State *L)
 {
     lua_rawsetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));
     return 0;
 }
 
-/* Stores the code in place of the oldest entry. If memory is short, stores nothing. Raises no error, because an error
- * would leak what the caller holds: a reference to the code, and a buffer of bytes for the spawn. */
+/* Stores `code` in the cache p->known, in place of the oldest entry. The function with prototype `proto` is on top of
+ * L's stack. If memory is short, stores nothing. Raises no error, because an error would leak what the caller holds: a
+ * reference to the code, and a buffer of bytes for the spawn. */
 static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_code *code)
 {
     fli_lua_known *known = p->known;
@@ -237,9 +293,15 @@ void fli_lua_code_hold(fli_lua_code *code)
 
 void fli_lua_code_drop(fli_lua_code *code)
 {
+    if (code == NULL) return;
+    struct filch_lua *lua = code->lua;
+    size_t            size = size_of(code); /* before the reference is given back: evict() may free the code then */
     /* PAIR lua.code, release half: this thread's reads of the code come before evict() frees the code. The count stays
      * above 0, because the cache keeps one reference. */
-    if (code != NULL) (void)fli_sub_acqrel(&code->refs, 1);
+    if (fli_sub_acqrel(&code->refs, 1) != 2) return;
+    /* The number of unused bytes is exact only while no other thread uses the same code. It may be too small for a
+     * moment, so it is compared as a signed number. evict() sets it to 0. */
+    if ((int64_t)(fli_add_rlx(&lua->code_unused, size) + size) > UNUSED_MAX) fli_lua_code_evict(lua);
 }
 
 void fli_lua_code_fini(struct filch_lua *lua)
@@ -280,8 +342,10 @@ filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t siz
     }
     int       status = fli_lua_compile(L, chunk, size, name, limit_ns);
     filch_err err = status == LUA_OK ? FILCH_OK : status == LUA_ERRMEM ? FILCH_ENOMEM : FILCH_LUA_ESYNTAX;
-    if (err == FILCH_OK) err = fli_lua_code_of(lua, L, 1, out);
-    else set_error_text(text, text_size, lua_tostring(L, -1));
+    if (err == FILCH_OK) {
+        err = fli_lua_code_of(lua, L, 1, out);
+        fli_lua_code_refusal(lua, err, text, text_size);
+    } else set_error_text(text, text_size, lua_tostring(L, -1));
     lua_close(L);
     return err;
 }
@@ -317,7 +381,8 @@ static filch_err read_file(const char *path, char **all, size_t *size, char *tex
     if (*all == NULL) return FILCH_ENOMEM;
     if (readable) return FILCH_OK;
     free(*all);
-    set_error_text(text, text_size, "cannot read the file");
+    snprintf(why, sizeof why, "cannot read %s", path);
+    set_error_text(text, text_size, why);
     return FILCH_LUA_EFILE;
 }
 
@@ -338,8 +403,8 @@ int fli_lua_code_push(lua_State *L, const fli_lua_code *code)
 {
     int status = luaL_loadbufferx(L, code->bytes, code->size, code->kind->name, "b");
     if (status != LUA_OK || code->env == 1 || code->upvalues == 0) return status;
-    /* lua_load has put the globals into the first upvalue, but they belong into upvalue `env`, or into none if `env` is
-     * 0. */
+    /* lua_load has put the globals into the first upvalue. Moves them to upvalue number `env`, or removes them if `env`
+     * is 0. */
     lua_pushnil(L);
     lua_setupvalue(L, -2, 1);
     if (code->env != 0) {

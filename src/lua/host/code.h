@@ -10,7 +10,8 @@
 
 struct fli_lua_proc;
 
-/* A kind of process, with its name in reports. Kept until the host is destroyed, because schedulers refer to it. */
+/* A kind of process: its filch_type and its name in reports. Kept until the host is destroyed, because schedulers refer
+ * to the type. */
 typedef struct fli_lua_kind {
     struct fli_lua_kind *next;
     filch_type           type;
@@ -19,12 +20,14 @@ typedef struct fli_lua_kind {
 
 typedef struct filch_lua_code {
     struct filch_lua_code *next;
+    struct filch_lua      *lua;
     uint64_t               hash;
     /* Number of references: one by the cache, others by processes and callers.  writes: any thread that holds a
      * reference; the change from 1 to 2 only under the host's lock. */
     FLI_ATOMIC(size_t) refs;
     /* `starts`: how often the code was started, counted up to 2.  writes: any thread that starts the code. `template`:
-     * new states are copied from it; NULL: none.  writes: the thread that starts the code for the second time. */
+     * the image from which states for this code are copied (state.h); NULL: none.  writes: the thread that starts the
+     * code for the second time. */
     FLI_ATOMIC(uint32_t) starts;
     FLI_ATOMIC(struct fli_lua_template *) template;
     fli_lua_kind *kind;
@@ -34,19 +37,20 @@ typedef struct filch_lua_code {
     char          bytes[];
 } fli_lua_code;
 
-/* Turns the function on top of L's stack into code, which is taken from the cache if it is there. The function stays on
- * the stack. `env`: number of the upvalue that holds the globals. *out gets one reference. */
+/* Sets *out to the code of the function on top of L's stack: equal code from the cache, or new code. The function stays
+ * on the stack. `env`: number of the upvalue that holds the globals. The caller gets one reference to *out. Returns
+ * FILCH_LUA_EMEMORY if the memory limit of all processes together would be exceeded. */
 filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_code **out);
 
-/* Does what fli_lua_code_of() does, but looks in a small cache of the process first. So a function that is started
- * again and again is not converted to bytes each time. */
+/* Does what fli_lua_code_of() does, but looks first in a small cache that each process has. So a function that the
+ * process starts again and again is not converted to bytes each time. */
 filch_err fli_lua_code_known(struct fli_lua_proc *p, lua_State *L, int env, fli_lua_code **out);
-/* Drops the references that the small cache of the process holds. */
+/* Drops the references to code that the small cache of the process (fli_lua_code_known) holds. */
 void fli_lua_code_forget(struct fli_lua_proc *p);
 
-/* fli_lua_code_text() compiles a text; fli_lua_code_file() compiles the present content of a file that the host names.
- * `limit_ns` as in fli_lua_compile(). *out gets one reference; on failure `text` gets the reason. For names that a
- * program uses see files.h. */
+/* fli_lua_code_text() compiles a text; fli_lua_code_file() reads and compiles a file that the host, not a Lua program,
+ * has named (files named by a program: files.h). `limit_ns`: see fli_lua_compile(). The caller gets one reference to
+ * *out; on failure `text` gets the reason. */
 filch_err fli_lua_code_text(struct filch_lua *lua, const char *chunk, size_t size, const char *name, uint64_t limit_ns,
                             fli_lua_code **out, char *text, size_t text_size);
 filch_err fli_lua_code_file(struct filch_lua *lua, const char *path, fli_lua_code **out, char *text, size_t text_size);
@@ -57,10 +61,18 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size);
  * not LUA_OK, an error message is pushed instead. */
 int fli_lua_code_push(lua_State *L, const fli_lua_code *code);
 
+/* Writes the reason to `text` if `err` is FILCH_LUA_EMEMORY, from one of the functions above. Otherwise `text` is not
+ * changed. */
+void fli_lua_code_refusal(const struct filch_lua *lua, filch_err err, char *text, size_t size);
+
+/* fli_lua_code_drop() takes the host's lock when there is much unused code; the caller must not hold it. */
 void fli_lua_code_hold(fli_lua_code *code);
 void fli_lua_code_drop(fli_lua_code *code);
 
-/* Frees the cache of code. */
+/* Frees all code that only the cache refers to. */
+void fli_lua_code_evict(struct filch_lua *lua);
+
+/* Frees the host's cache of code, with all code in it. */
 void fli_lua_code_fini(struct filch_lua *lua);
 
 #endif

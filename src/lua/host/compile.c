@@ -19,7 +19,8 @@ static const char *next_piece(lua_State *L, void *user, size_t *size)
 {
     pieces     *p = user;
     const char *at = p->at;
-    if (p->limit_ns != 0 && fli_clock_cpu_ns() - p->began_ns >= p->limit_ns) luaL_error(L, "takes too long to compile");
+    if (p->limit_ns != 0 && fli_clock_cpu_ns() - p->began_ns >= p->limit_ns)
+        luaL_error(L, "the code takes too long to compile: split it into modules");
     *size = (size_t)(p->end - at) < PIECE ? (size_t)(p->end - at) : PIECE;
     p->at += *size;
     return *size > 0 ? at : NULL;
@@ -41,7 +42,8 @@ int fli_lua_compile(lua_State *L, const char *text, size_t size, const char *nam
     pieces p = { .at = text, .end = text + size, .limit_ns = limit_ns };
     if (limit_ns != 0) {
         if (count_words(text, size, "goto") + count_words(text, size, "break") > FLI_LUA_JUMPS_MAX) {
-            lua_pushfstring(L, "more than %d times goto or break in one text", FLI_LUA_JUMPS_MAX);
+            lua_pushfstring(L, "more than %d times goto or break in one text: split it into modules",
+                            FLI_LUA_JUMPS_MAX);
             return LUA_ERRSYNTAX;
         }
         p.began_ns = fli_clock_cpu_ns();

@@ -9,13 +9,15 @@
 #include "lua/host/host.h"
 #include "lua/host/sources.h"
 #include "lua/process/proc.h"
+#include "port/regular.h"
 
-enum { FILES_MAX = 4096 };
+/* Names that are kept for one file. Further names of the file are looked up in the file system each time. */
+enum { FILES_MAX = 4096, NAMES_MAX = 4 };
 
-static fli_lua_file *find(struct filch_lua *lua, const char *path)
+static fli_lua_file *find(struct filch_lua *lua, const char *real)
 {
     for (fli_lua_file *file = lua->files; file != NULL; file = file->next) {
-        if (strcmp(file->path, path) == 0) return file;
+        if (strcmp(file->real, real) == 0) return file;
     }
     return NULL;
 }
@@ -61,16 +63,22 @@ static filch_err compile(struct filch_lua *lua, const char *path, fli_lua_code *
 
 /* Adds the file to the list of known files, unless another thread has added it in the meantime. If memory is short, or
  * the list is full, the file is not added. */
-static void add(struct filch_lua *lua, const char *path, fli_lua_code *code, uint64_t hash)
+static void add(struct filch_lua *lua, const char *path, const char *real, fli_lua_code *code, uint64_t hash)
 {
     size_t size = strlen(path) + 1;
-    if (find(lua, path) != NULL || lua->file_count >= FILES_MAX) return;
+    if (find(lua, real) != NULL || lua->file_count >= FILES_MAX) return;
     fli_lua_file *file = malloc(sizeof *file + size);
-    if (file == NULL) return;
+    char         *kept = strdup(real);
+    if (file == NULL || kept == NULL) {
+        free(kept);
+        free(file);
+        return;
+    }
     *file = (fli_lua_file){ .next = lua->files, .code = code, .hash = hash, .bad_hash = hash };
     fli_atomic_init(&file->version, 1);
     fli_atomic_init(&file->logged_version, 0);
     memcpy(file->path, path, size);
+    file->real = kept;
     fli_lua_code_hold(code);
     lua->files = file;
     lua->file_count++;
@@ -78,52 +86,71 @@ static void add(struct filch_lua *lua, const char *path, fli_lua_code *code, uin
 
 static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *file)
 {
-    size_t          size = strlen(name) + 1;
-    fli_lua_module *module = find_module(lua, name) == NULL ? malloc(sizeof *module + size) : NULL;
+    size_t size = strlen(name) + 1;
+    if (file->name_count >= NAMES_MAX || find_module(lua, name) != NULL) return;
+    fli_lua_module *module = malloc(sizeof *module + size);
     if (module == NULL) return;
+    file->name_count++;
     *module = (fli_lua_module){ .next = lua->modules, .file = file };
     memcpy(module->name, name, size);
     lua->modules = module;
 }
 
-/* Sets *code to the code of the file at `path`. Reads and compiles the file if it is not in the list of known files. */
-static filch_err load(struct filch_lua *lua, const char *path, fli_lua_code **code, fli_lua_origin *origin, char *text,
-                      size_t text_size)
+/* Removes the names of the file from the list, or only `one` if it is not NULL, so that they are looked up again. */
+static void drop_names(struct filch_lua *lua, fli_lua_file *file, const fli_lua_module *one)
+{
+    for (fli_lua_module **at = &lua->modules; *at != NULL;) {
+        fli_lua_module *module = *at;
+        if (module->file != file || (one != NULL && module != one)) {
+            at = &module->next;
+            continue;
+        }
+        *at = module->next;
+        file->name_count--;
+        free(module);
+        if (one != NULL) return;
+    }
+}
+
+/* Sets *code to the code of the file at `path`, whose real path is `real`. Reads and compiles the file if it is not in
+ * the list of known files. */
+static filch_err load(struct filch_lua *lua, const char *path, const char *real, fli_lua_code **code,
+                      fli_lua_origin *origin, char *text, size_t text_size)
 {
     *origin = (fli_lua_origin){ .file = NULL };
     fli_mutex_lock(&lua->lock);
-    fli_lua_file *file = find(lua, path);
+    fli_lua_file *file = find(lua, real);
     if (file != NULL) *code = hold_code(file, origin);
     fli_mutex_unlock(&lua->lock);
     if (file != NULL) return FILCH_OK;
-    uint64_t  hash;
-    filch_err err = compile(lua, path, code, &hash, text, text_size);
+    uint64_t      hash;
+    fli_lua_code *compiled = NULL;
+    filch_err     err = compile(lua, path, &compiled, &hash, text, text_size);
     if (err != FILCH_OK) return err;
     fli_mutex_lock(&lua->lock);
-    add(lua, path, *code, hash);
-    file = find(lua, path);
-    if (file != NULL) {
-        fli_lua_code_drop(*code);
-        *code = hold_code(file, origin);
-    }
+    add(lua, path, real, compiled, hash);
+    file = find(lua, real);
+    *code = file != NULL ? hold_code(file, origin) : compiled;
     fli_mutex_unlock(&lua->lock);
+    if (file != NULL) fli_lua_code_drop(compiled);
     return FILCH_OK;
 }
 
 filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_code **code, fli_lua_origin *origin,
                              char *text, size_t text_size)
 {
-    char path[1024];
+    char path[1024], real[sizeof path];
     fli_mutex_lock(&lua->lock);
     fli_lua_file *file = find_module(lua, name);
     if (file != NULL) *code = hold_code(file, origin);
     fli_mutex_unlock(&lua->lock);
     if (file != NULL) return FILCH_OK;
-    filch_err err = fli_lua_source_find(lua, name, path, sizeof path, text, text_size);
-    if (err == FILCH_OK) err = load(lua, path, code, origin, text, text_size);
+    filch_err err = fli_lua_source_find(lua, name, path, real, sizeof path, text, text_size);
+    if (err == FILCH_OK) err = load(lua, path, real, code, origin, text, text_size);
     if (err != FILCH_OK || origin->file == NULL) return err;
     fli_mutex_lock(&lua->lock);
-    add_module(lua, name, origin->file);
+    /* A reload may have given the file another real path in the meantime. */
+    if (strcmp(origin->file->real, real) == 0) add_module(lua, name, origin->file);
     fli_mutex_unlock(&lua->lock);
     return FILCH_OK;
 }
@@ -198,8 +225,8 @@ typedef struct listener {
     filch_pid    pid;
 } listener;
 
-/* Returns a list of the subscribed processes that use the file. The caller sends the messages after the lock is
- * released, because in a simulation a send may run the receiver. */
+/* Returns a list of the subscribed processes that use the file; the caller frees it. Sends no message itself, because
+ * it holds the host's lock, and in a simulation a send may run the receiver. */
 static listener *find_listeners(struct filch_lua *lua, const fli_lua_file *file, size_t *count)
 {
     *count = 0;
@@ -227,16 +254,54 @@ static uint64_t notify_listeners(struct filch_lua *lua, const fli_lua_file *file
     return notified;
 }
 
-/* Checks whether one file has changed, and compiles it if so. Returns false if there is nothing to report about the
- * file. */
+/* Sets file->real again. It changes if a link on the path of the file refers to another file now. Then other names of
+ * the file may still refer to the old one, so all names are looked up again. */
+static void look_up_real(struct filch_lua *lua, fli_lua_file *file)
+{
+    char real[1024];
+    if (!fli_regular_exists(file->path, lua->roots, real, sizeof real) || strcmp(real, file->real) == 0) return;
+    char *kept = strdup(real);
+    if (kept == NULL) return;
+    fli_mutex_lock(&lua->lock);
+    char *old = file->real;
+    file->real = kept;
+    drop_names(lua, file, NULL);
+    fli_mutex_unlock(&lua->lock);
+    free(old);
+}
+
+/* Drops the names that refer to another file now, because a link has changed that is not on the path of the file.
+ * Walks over the list without the lock: names are added in front, and removed only under `reloading`. */
+static void look_up_names(struct filch_lua *lua)
+{
+    char path[1024], real[sizeof path];
+    fli_mutex_lock(&lua->reloading);
+    fli_mutex_lock(&lua->lock);
+    fli_lua_module *module = lua->modules;
+    fli_mutex_unlock(&lua->lock);
+    for (fli_lua_module *next; module != NULL; module = next) {
+        next = module->next;
+        if (fli_lua_source_find(lua, module->name, path, real, sizeof path, NULL, 0) != FILCH_OK) continue;
+        if (strcmp(real, module->file->real) == 0) continue;
+        fli_mutex_lock(&lua->lock);
+        drop_names(lua, module->file, module);
+        fli_mutex_unlock(&lua->lock);
+    }
+    fli_mutex_unlock(&lua->reloading);
+}
+
+/* Checks whether one file has changed, and compiles it if so. Returns true if there is something to report: new code
+ * (*err is FILCH_OK), or a text that does not compile (*err and `text` say why). */
 static bool look(struct filch_lua *lua, fli_lua_file *file, filch_err *err, char *text, size_t text_size)
 {
     char  *all = NULL;
     size_t size = 0;
-    /* A file that does not exist or is empty is probably being written just now. */
+    /* A file that does not exist or is empty is probably being written just now: it is not reported, and checked again
+     * by the next reload. */
     if (fli_lua_source_read(lua, file->path, &all, &size, NULL, 0) != FILCH_OK) return false;
     uint64_t hash = fli_lua_hash_of(all, size);
     free(all);
+    look_up_real(lua, file);
     if (size == 0 || hash == file->hash || hash == file->bad_hash) return false;
     fli_lua_code *code;
     *err = compile(lua, file->path, &code, &hash, text, text_size);
@@ -252,12 +317,13 @@ static bool look(struct filch_lua *lua, fli_lua_file *file, filch_err *err, char
     return true;
 }
 
-filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
+filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn report, void *user)
 {
     char text[2048];
-    if (lua == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
     fli_mutex_lock(&lua->lock);
-    /* No file is removed from the list, and files added during the loop need no check. */
+    /* The loop walks over the list without the lock: no file is ever removed from the list, and new files are added in
+     * front of `file`. */
     fli_lua_file *file = lua->files;
     fli_mutex_unlock(&lua->lock);
     for (; file != NULL; file = file->next) {
@@ -268,8 +334,9 @@ filch_err filch_lua_reload(filch_lua *lua, filch_lua_reload_fn tell, void *user)
         fli_mutex_unlock(&lua->reloading);
         if (!news) continue;
         uint64_t notified = err == FILCH_OK ? notify_listeners(lua, file) : 0;
-        if (tell != NULL) tell(user, file->path, err, text, notified);
+        if (report != NULL) report(user, file->path, err, text, notified);
     }
+    look_up_names(lua);
     return FILCH_OK;
 }
 
@@ -284,6 +351,7 @@ void fli_lua_files_fini(struct filch_lua *lua)
         fli_lua_file *file = lua->files;
         lua->files = file->next;
         fli_lua_code_drop(file->code);
+        free(file->real);
         free(file);
     }
 }

@@ -61,8 +61,8 @@ void fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size)
     fli_lua_total_give(&lua->total, size);
 }
 
-/* Frees the chunks that are kept for new processes. Called when the memory of all processes together reaches its
- * limit. */
+/* Frees the chunks that are kept for new processes, and unused code. Called when the memory of all processes together
+ * reaches its limit. */
 static void free_kept(void *user)
 {
     struct filch_lua *lua = user;
@@ -75,6 +75,7 @@ static void free_kept(void *user)
         }
         fli_mutex_unlock(&pool->lock);
     }
+    fli_lua_code_evict(lua);
 }
 
 static void free_pools(struct filch_lua *lua, size_t made)
@@ -94,7 +95,9 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
 {
     *opt = (filch_lua_options){ .size = sizeof *opt };
     if (given != NULL) {
-        if (given->size < sizeof(size_t) || given->size > sizeof *opt) return FILCH_EINVAL;
+        if (given->size < sizeof(size_t) || given->size > sizeof *opt)
+            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
+                                 "not newer than the library");
         memcpy(opt, given, given->size);
     }
     if (opt->memory_max == 0) opt->memory_max = (size_t)16 << 20;
@@ -103,19 +106,25 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->memory_total == 0) opt->memory_total = SIZE_MAX;
     if (opt->code_max == 0) opt->code_max = (size_t)256 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
-    if (opt->log_level > FILCH_LUA_LOG_NONE) return FILCH_EINVAL;
-    if (opt->count > INT32_MAX) return FILCH_EINVAL;
-    if (!fli_lua_names_known(opt->without)) return FILCH_EINVAL;
+    if (opt->log_level > FILCH_LUA_LOG_NONE) return filch_invalid("options.log_level is not one of FILCH_LUA_LOG_*");
+    if (opt->count > INT32_MAX) return filch_invalid("options.count is over 2^31 - 1");
+    if (!fli_lua_names_known(opt->without))
+        return filch_invalid("options.without has a name that is no function, such as process.terminate");
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0)
-        return FILCH_EINVAL; /* a right that only a newer header defines: ignoring it would be wrong */
-    bool known = opt->signal >= 0 && opt->signal <= 64 && opt->watch <= FILCH_LUA_WATCH_NONE;
-    return known && (opt->signal == 0 || opt->watch == FILCH_LUA_WATCH_THREAD) ? FILCH_OK : FILCH_EINVAL;
+        return filch_invalid(
+            "options.rights has bits besides FILCH_LUA_MAY_*"); /* the caller has a newer header, and expects a right
+                                                                   that this library lacks */
+    if (opt->signal < 0 || opt->signal > 64) return filch_invalid("options.signal is not a signal from 1 to 64, or 0");
+    if (opt->watch > FILCH_LUA_WATCH_NONE) return filch_invalid("options.watch is not one of FILCH_LUA_WATCH_*");
+    if (opt->signal != 0 && opt->watch != FILCH_LUA_WATCH_THREAD)
+        return filch_invalid("options.signal is set, but options.watch is not FILCH_LUA_WATCH_THREAD");
+    return FILCH_OK;
 }
 
 filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
 {
     filch_lua_options opt;
-    if (out == NULL) return FILCH_EINVAL;
+    if (out == NULL) return filch_invalid("out is NULL");
     filch_err err = complete(&opt, options);
     if (err != FILCH_OK) return err;
     err = FILCH_ENOMEM;
@@ -125,6 +134,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     memset(lua, 0, sizeof *lua);
     lua->opt = opt;
     fli_atomic_init(&lua->total.held, 0);
+    fli_atomic_init(&lua->code_unused, 0);
     lua->total.max = opt.memory_total;
     lua->total.spare = free_kept;
     lua->total.spare_user = lua;
@@ -139,7 +149,7 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (!fli_lua_names_init(&lua->names, opt.rights, opt.without)) goto no_names;
     err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
-    lua->names.without = NULL; /* the string belongs to the caller and is not kept */
+    lua->names.without = NULL; /* the string belongs to the caller and may be freed after this call */
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);
@@ -171,7 +181,7 @@ no_lua:
 
 filch_err filch_lua_destroy(filch_lua *lua)
 {
-    if (lua == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
     if (fli_load_acq(&lua->alive) != 0) return FILCH_EBUSY; /* PAIR lua.alive, acquire half */
     fli_lua_watchdog_fini(lua);
     fli_lua_jobs_fini(lua);
@@ -193,14 +203,18 @@ filch_err filch_lua_load(filch_lua *lua, const char *chunk, size_t size, const c
                          char *text, size_t text_size)
 {
     char shown[256];
-    if (lua == NULL || out == NULL || (chunk == NULL && size > 0)) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
+    if (chunk == NULL && size > 0) return filch_invalid("chunk is NULL although size is not 0");
     snprintf(shown, sizeof shown, "=%s", name != NULL ? name : "chunk");
     return fli_lua_code_text(lua, size > 0 ? chunk : "", size, shown, 0, out, text, text_size);
 }
 
 filch_err filch_lua_load_file(filch_lua *lua, const char *path, filch_lua_code **out, char *text, size_t text_size)
 {
-    if (lua == NULL || path == NULL || out == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
+    if (path == NULL) return filch_invalid("path is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
     return fli_lua_code_file(lua, path, out, text, text_size);
 }
 
@@ -215,17 +229,24 @@ filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *co
 {
     filch_lua_spawn_options opt = FILCH_LUA_SPAWN_OPTIONS_INIT;
     filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
-    if (lua == NULL || sched == NULL || code == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
+    if (sched == NULL) return filch_invalid("sched is NULL");
+    if (code == NULL) return filch_invalid("code is NULL");
     if (options != NULL) {
-        if (options->size < sizeof(size_t) || options->size > sizeof opt) return FILCH_EINVAL;
+        if (options->size < sizeof(size_t) || options->size > sizeof opt)
+            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
+                                 "not newer than the library");
         memcpy(&opt, options, options->size);
     }
-    if (opt.args == NULL && opt.arg_count > 0) return FILCH_EINVAL;
+    if (opt.args == NULL && opt.arg_count > 0) return filch_invalid("options.args is NULL although arg_count is not 0");
     if (opt.spawn != NULL) {
-        if (opt.spawn->size < sizeof(size_t) || opt.spawn->size > sizeof spawn) return FILCH_EINVAL;
+        if (opt.spawn->size < sizeof(size_t) || opt.spawn->size > sizeof spawn)
+            return filch_invalid("options.spawn->size is not set: begin with the FILCH_*_INIT macro, and use a header "
+                                 "that is not newer than the library");
         memcpy(&spawn, opt.spawn, opt.spawn->size);
         spawn.size = sizeof spawn;
-        if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE) return FILCH_EINVAL;
+        if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE)
+            return filch_invalid("options.spawn has a method or args: set them in filch_lua_spawn_options");
     }
     fli_lua_start start = { .lua = lua,
                             .code = code,
@@ -272,7 +293,8 @@ void filch_lua_push(lua_State *L, const filch_data *data)
 
 filch_err filch_lua_pack(lua_State *L, int index, filch_data *out, char *text, size_t text_size)
 {
-    if (L == NULL || out == NULL) return FILCH_EINVAL;
+    if (L == NULL) return filch_invalid("L is NULL");
+    if (out == NULL) return filch_invalid("out is NULL");
     fli_lua_bytes   bytes;
     fli_lua_refusal why;
     filch_data      data;

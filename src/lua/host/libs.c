@@ -14,19 +14,19 @@
  * the state, and do not run for long inside C. All other functions are replaced (src/lua/stdlib) or left out: io, os
  * except the clock, debug, package, string.dump, collectgarbage. */
 static const char *const stock[] = {
-    "_G.assert",         "_G.error",         "_G.getmetatable",  "_G.ipairs",
-    "_G.next",           "_G.rawequal",      "_G.rawget",        "_G.rawlen",
-    "_G.rawset",         "_G.select",        "_G.tonumber",      "_G.tostring",
-    "_G.type",           "_G._VERSION",      "coroutine.create", "coroutine.isyieldable",
-    "coroutine.running", "string.byte",      "string.len",       "string.sub",
-    "table.pack",        "table.unpack",     "math.abs",         "math.acos",
-    "math.asin",         "math.atan",        "math.ceil",        "math.cos",
-    "math.deg",          "math.exp",         "math.floor",       "math.fmod",
-    "math.huge",         "math.log",         "math.maxinteger",  "math.mininteger",
-    "math.modf",         "math.pi",          "math.rad",         "math.sin",
-    "math.sqrt",         "math.tan",         "math.tointeger",   "math.type",
-    "math.ult",          "utf8.charpattern", "utf8.codepoint",   "utf8.codes",
-    "utf8.len",          "utf8.offset",      "os.difftime",      "debug.traceback",
+    "_G.assert",         "_G.error",        "_G.getmetatable",  "_G.ipairs",
+    "_G.next",           "_G.rawequal",     "_G.rawget",        "_G.rawlen",
+    "_G.rawset",         "_G.select",       "_G.tonumber",      "_G.tostring",
+    "_G.type",           "_G._VERSION",     "coroutine.create", "coroutine.isyieldable",
+    "coroutine.running", "string.byte",     "string.len",       "string.sub",
+    "table.pack",        "math.abs",        "math.acos",        "math.asin",
+    "math.atan",         "math.ceil",       "math.cos",         "math.deg",
+    "math.exp",          "math.floor",      "math.fmod",        "math.huge",
+    "math.log",          "math.maxinteger", "math.mininteger",  "math.modf",
+    "math.pi",           "math.rad",        "math.sin",         "math.sqrt",
+    "math.tan",          "math.tointeger",  "math.type",        "math.ult",
+    "utf8.charpattern",  "utf8.codepoint",  "utf8.codes",       "utf8.len",
+    "utf8.offset",       "os.difftime",     "debug.traceback",
 };
 
 static const char *find_library(const fli_lua_names *names, const char *library)
@@ -37,7 +37,8 @@ static const char *find_library(const fli_lua_names *names, const char *library)
     return NULL;
 }
 
-/* Returns the place in the hash table where a search begins. `library` is one of names->libraries, or NULL. */
+/* Returns the place in the hash table where the search for the member `name` of `library` begins. `library` is one of
+ * names->libraries, or NULL for the globals. */
 static size_t place_of(const char *library, const char *name)
 {
     uint64_t hash = (uint64_t)(uintptr_t)library * UINT64_C(0x9E3779B97F4A7C15);
@@ -95,7 +96,8 @@ static void add_all(fli_lua_names *names, const fli_lua_member *members)
     for (; members->name != NULL; members++) add(names, members);
 }
 
-/* Returns the name of a library as a string that lives as long as the program, or NULL for the globals. */
+/* Returns the library name in the `size` bytes at `stock_name`, as a string that lives as long as the program. Returns
+ * NULL for the globals. */
 static const char *library_name(const char *stock_name, size_t size)
 {
     static const char *const known[] = { "coroutine", "string", "table", "math", "utf8", "os", "debug" };
@@ -206,6 +208,7 @@ bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *witho
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
         if ((tables[i].right & ~rights) == 0) add_all(names, tables[i].members);
     }
+    names->may_register = names->places[find_place(names, find_library(names, "process"), "register")] != 0;
     lua_State *L = luaL_newstate();
     if (L == NULL) return false;
     lua_pushcfunction(L, harvest);
@@ -220,7 +223,8 @@ static const fli_lua_names *names_of(lua_State *L)
     return &fli_lua_self(L)->lua->names;
 }
 
-/* Returns the member or NULL. `library` is one of names->libraries, or NULL for the globals. */
+/* Returns the member `name` of `library`, or NULL if there is none. `library` is one of names->libraries, or NULL for
+ * the globals. */
 static const fli_lua_member *find(const fli_lua_names *names, const char *library, const char *name)
 {
     uint16_t number = names->places[find_place(names, library, name)];
@@ -489,7 +493,8 @@ static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", st
                                           { "__mod", string_mod }, { "__pow", string_pow },   { "__div", string_div },
                                           { "__unm", string_unm }, { "__idiv", string_idiv }, { NULL, NULL } };
 
-/* __index of strings in a new state. At its first call this function puts the library `string` in its own place. */
+/* __index of strings in a new state. At its first call this function replaces itself: it sets __index to the library
+ * `string`. */
 static int string_index(lua_State *L)
 {
     push_library(L, find_library(names_of(L), "string"));

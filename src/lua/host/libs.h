@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One name of a library, or a global if `library` is NULL. Its value is, in this order: what `make` pushes, the
- * function `fn`, `integer` if `is_integer`, `number` if `is_number`, and otherwise `text`. */
+/* One name of a library, or a global if `library` is NULL. Its value is the first of these that is set: what `make`
+ * pushes, the function `fn`, `integer` if `is_integer`, `number` if `is_number`, `text`. */
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
@@ -28,16 +28,19 @@ enum { FLI_LUA_MEMBERS_MAX = 256, FLI_LUA_LIBRARIES_MAX = 24, FLI_LUA_PLACES = 1
 typedef struct fli_lua_names {
     fli_lua_member members[FLI_LUA_MEMBERS_MAX];
     size_t         count;
-    const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* members refer to these strings by address */
+    const char    *libraries[FLI_LUA_LIBRARIES_MAX]; /* strings to which members[].library points */
     size_t         library_count;
-    const char    *without;                /* names that are left out, separated by spaces; NULL: none */
-    uint16_t       places[FLI_LUA_PLACES]; /* hash table of member numbers, from 1 */
-    lua_CFunction  stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
-    lua_CFunction  stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
+    const char    *without; /* names that programs do not get, separated by spaces; NULL: none */
+    /* false if process.register is in `without`: then the option `name` of process.spawn and of supervisors is refused
+     * too, because it also registers a name */
+    bool          may_register;
+    uint16_t      places[FLI_LUA_PLACES]; /* hash table of member numbers, from 1 */
+    lua_CFunction stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
+    lua_CFunction stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
 } fli_lua_names;
 
-/* Collects the names of Filch's functions, and of those functions of stock Lua that are safe. Uses a separate state for
- * this. Returns false if memory is short. */
+/* Fills `names` with all members of Filch's libraries for which `rights` are granted, and with those functions of stock
+ * Lua that are safe (read from a temporary Lua state), except those in `without`. Returns false if memory is short. */
 bool fli_lua_names_init(fli_lua_names *names, unsigned rights, const char *without);
 /* Returns true if each name in `without` (separated by spaces, such as "process.terminate") is the name of a member. */
 bool fli_lua_names_known(const char *without);
@@ -48,10 +51,12 @@ void fli_lua_libs_install(lua_State *L);
 /* Creates all globals at once, for a program that changes _G's metatable or lists _G. */
 void fli_lua_libs_fill(lua_State *L);
 
-/* Returns true and the name if the value at `index` is a library or a function of a library. Allocates nothing. */
+/* Returns true if the value at `index` is a library or a function of a library, and sets *library and *field to its
+ * name. Returns false also if the Lua stack cannot grow by four values. Allocates nothing except for this growth of the
+ * stack. */
 bool fli_lua_name_of(lua_State *L, int index, const char **library, const char **field);
-/* Pushes a library, or one field of it; library "" means the globals. Returns false, with nothing pushed, if there
- * is no such name. */
+/* Pushes a library, or one field of it; library "" means the globals. Returns false, with nothing pushed, if there is
+ * no such name or if the Lua stack cannot grow. */
 bool fli_lua_push_named(lua_State *L, const char *library, const char *field);
 
 /* The tables of Filch's own names. Each ends with an entry without a name (NULL). */

@@ -1,9 +1,9 @@
 /* print.c - see print.h.
  *
  * If the reader of the output is slower than the program, `print` waits by an ordinary yield, so that no line is lost
- * and no other process is delayed. Where Lua cannot yield (in a comparison of table.sort, in a job of work.run) the
- * line is dropped. `log` never waits: it drops lines. Dropped lines are counted; the count is written to the log, and
- * filch_lua_flush returns it.
+ * and no other process is delayed. Where Lua cannot yield (in a comparison of table.sort, in a job of work.run) `print`
+ * does not wait, and a line for which the output buffer has no space is dropped. `log` never waits: it drops lines.
+ * Dropped lines are counted; the count is written to the log, and filch_lua_flush returns it.
  */
 #include "lua/host/print.h"
 
@@ -17,7 +17,7 @@
 #include "lua/value/checks.h"
 #include "port/clock.h"
 
-/* Interval at which a waiting process checks whether the output has space again. */
+/* Interval in nanoseconds at which a process that waits in `print` checks whether the output buffer has space again. */
 enum { LOOK_NS = 5000000 };
 
 filch_err fli_lua_print_init(struct filch_lua *lua)
@@ -37,12 +37,13 @@ void fli_lua_print_fini(struct filch_lua *lua)
 
 /* ---- log ---------------------------------------------------------------------------------------------------- */
 
-/* Writes to the log how many lines were dropped since the last report. Returns false if this report cannot be written
- * either. */
+/* Writes to the log how many lines of output were dropped since the last report. Returns false if the log cannot take
+ * this report either. */
 static bool report_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    uint64_t reported = fli_load_rlx(&lua->dropped_reported); /* two threads may report the same dropped lines */
+    /* not exact: two threads may report the same dropped lines */
+    uint64_t reported = fli_load_rlx(&lua->dropped_reported);
     char     line[96];
     if (dropped == reported) return true;
     int size = snprintf(line, sizeof line, "filch: %llu lines were dropped: their reader is too slow, or gone\n",
@@ -89,8 +90,9 @@ static int print_result(lua_State *L, struct filch_lua *lua)
 
 enum { TO_WRITE, TO_FLUSH };
 
-/* Puts the line on top of the stack into the output buffer (TO_WRITE), then waits until the buffer has been written to
- * the system (TO_FLUSH). It must wait, because a later call that would write the rest may never come. */
+/* Puts the line on top of the stack into the output buffer (TO_WRITE), then waits until the whole buffer has been
+ * written to the system (TO_FLUSH). It must wait, because bytes left in the buffer are written only by a later call of
+ * print, which may never come. */
 static int write_on(lua_State *L, int status, lua_KContext phase)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -103,7 +105,8 @@ static int write_on(lua_State *L, int status, lua_KContext phase)
     return fli_lua_park(L, fli_lua_until(p, LOOK_NS), phase, write_on);
 }
 
-/* Slow path: the reader is slower than this process. `taken`: the line is already in the buffer. */
+/* Slow path of print: the reader of standard output is slower than this process. `taken`: the line is already in the
+ * output buffer. */
 static int wait_for_room(lua_State *L, fli_lua_proc *p, bool taken)
 {
     if (!fli_lua_can_wait(L, p)) {
@@ -133,14 +136,15 @@ int fli_lua_print(lua_State *L)
 
 filch_err filch_lua_log(filch_lua *lua, const char *text, size_t size)
 {
-    if (lua == NULL || (text == NULL && size > 0)) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
+    if (text == NULL && size > 0) return filch_invalid("text is NULL although size is not 0");
     if (size > 0) fli_lua_log_line(lua, text, size);
     return FILCH_OK;
 }
 
 filch_err filch_lua_flush(filch_lua *lua, uint64_t timeout_ns, uint64_t *dropped)
 {
-    if (lua == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
     uint64_t until = fli_clock_after(fli_clock_ns(), timeout_ns);
     bool     out = fli_output_finish(&lua->out, until);
     (void)report_dropped(lua);

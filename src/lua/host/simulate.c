@@ -24,7 +24,7 @@ typedef struct trial {
     bool                           ended;
 } trial;
 
-/* Called at the end of the process that begin_run() started: if that process failed, the run has failed. */
+/* Called when the process that begin_run() started has ended. If the process failed, the simulated run has failed. */
 static void first_ended(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     trial *t = user;
@@ -55,7 +55,8 @@ static filch_err begin_run(filch_sched *sched, void *user)
 static filch_err check(filch_sched *sched, void *user)
 {
     trial *t = user;
-    if (!t->ended) (void)filch_sim_fail(sched, "the first process waits for something that never comes");
+    if (!t->ended)
+        (void)filch_sim_fail(sched, "the first process waits for ever: no message, timer or completion is outstanding");
     return FILCH_OK;
 }
 
@@ -64,18 +65,24 @@ filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_sp
 {
     filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
     filch_sim_options       settings = FILCH_SIM_OPTIONS_INIT;
-    if (lua == NULL || code == NULL || report == NULL) return FILCH_EINVAL;
+    if (lua == NULL) return filch_invalid("lua is NULL");
+    if (code == NULL) return filch_invalid("code is NULL");
+    if (report == NULL) return filch_invalid("report is NULL");
     if (options != NULL) {
-        if (options->size < sizeof(size_t) || options->size > sizeof how) return FILCH_EINVAL;
+        if (options->size < sizeof(size_t) || options->size > sizeof how)
+            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
+                                 "not newer than the library");
         memcpy(&how, options, options->size);
         how.size = sizeof how;
-        if (how.spawn != NULL) return FILCH_EINVAL;
+        if (how.spawn != NULL) return filch_invalid("options.spawn is set: a simulated run has no spawn options");
     }
     if (sim != NULL) {
-        if (sim->size < sizeof(size_t) || sim->size > sizeof settings) return FILCH_EINVAL;
+        if (sim->size < sizeof(size_t) || sim->size > sizeof settings)
+            return filch_invalid("sim.size is not set: begin with the FILCH_*_INIT macro, and use a header that is not "
+                                 "newer than the library");
         memcpy(&settings, sim, sim->size);
         settings.size = sizeof settings;
-        if (settings.check != NULL) return FILCH_EINVAL;
+        if (settings.check != NULL) return filch_invalid("sim.check is set: filch_lua_sim has its own check");
     }
     trial t = { .lua = lua, .code = code, .options = &how };
     settings.check = check;
@@ -154,7 +161,10 @@ static int os_date(lua_State *L)
     const fli_lua_proc *p = fli_lua_self(L);
     size_t              size;
     const char         *format = luaL_optlstring(L, 1, "%c", &size);
-    fli_lua_check_arg(L, size <= 4096, 1, "the format is too long"); /* each item of the format takes about 1 us */
+    /* limit, because the call cannot be suspended and each item of the format takes about 1 us */
+    fli_lua_check_arg(L, size <= 4096, 1, "the format is longer than 4096 bytes");
+    /* stock Lua compares the format with "*t" up to the first zero byte */
+    fli_lua_check_arg(L, strlen(format) == size || strstr(format, "*t") == NULL, 1, "the text has a zero byte in it");
     if (p->simulated && lua_isnoneornil(L, 2)) {
         lua_pushlstring(L, format, size);
         lua_insert(L, 1);

@@ -16,7 +16,8 @@ static void set_error_text(char *text, size_t size, const char *what)
 
 /* ---- roots ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the length of the folder in a template: the part before the last '/' that comes before the first '?'. */
+/* Returns the length of the folder in a template such as "lib/?.lua": the part up to and including the last '/' before
+ * the first '?'. */
 static size_t folder_of(const char *template, size_t size)
 {
     const char *mark = memchr(template, '?', size);
@@ -27,7 +28,7 @@ static size_t folder_of(const char *template, size_t size)
 
 char *fli_lua_source_roots(const char *path, const char *more)
 {
-    /* The folder of a template is at most as long as the template, or is "." */
+    /* `room` is enough: the folder of a template is not longer than the template, or it is "." */
     size_t room = strlen(path) * 2 + (more != NULL ? strlen(more) : 0) + 8, used = 0;
     char  *roots = malloc(room);
     if (roots == NULL) return NULL;
@@ -48,8 +49,8 @@ static bool ends_with_lua(const char *name)
     return size > 4 && strcmp(name + size - 4, ".lua") == 0;
 }
 
-/* Writes the n-th template of the path with the module's name in place of '?'. Returns false if there is no n-th
- * template. */
+/* Writes to `path` the n-th template (from 0) with the module's name in place of each '?', or an empty path if the
+ * result does not fit into `room` bytes. Returns false if there is no n-th template. */
 static bool module_file(const char *templates, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0; n--) {
@@ -59,14 +60,13 @@ static bool module_file(const char *templates, unsigned n, const char *name, cha
     }
     size_t used = 0;
     for (; *templates != '\0' && *templates != ';'; templates++) {
-        const char *piece = *templates == '?' ? name : NULL;
-        if (piece == NULL) {
-            if (used + 1 < room) path[used++] = *templates;
-            continue;
+        bool   is_mark = *templates == '?';
+        size_t size = is_mark ? strlen(name) : 1;
+        if (size >= room - used) {
+            used = 0; /* an empty path: no file has it */
+            break;
         }
-        for (; *piece != '\0'; piece++) {
-            if (used + 1 < room) path[used++] = *piece == '.' ? '/' : *piece;
-        }
+        for (size_t i = 0; i < size; i++) path[used++] = !is_mark ? *templates : name[i] == '.' ? '/' : name[i];
     }
     path[used] = '\0';
     return true;
@@ -85,26 +85,30 @@ bool fli_lua_is_module(const char *name, size_t size)
     return true;
 }
 
-static filch_err find_module(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                             size_t text_size)
+static filch_err find_module(const struct filch_lua *lua, const char *name, char *path, char *real, size_t room,
+                             char *text, size_t text_size)
 {
     char   message[512];
     size_t used = (size_t)snprintf(message, sizeof message, "module '%.64s' not found:", name);
     if (!fli_lua_is_module(name, strlen(name))) {
-        set_error_text(text, text_size, "a module's name has letters, digits, '_', '-' and single dots");
+        snprintf(message, sizeof message,
+                 "'%.64s' is not the name of a module: a module's name has letters, digits, '_', '-' and single dots",
+                 name);
+        set_error_text(text, text_size, message);
         return FILCH_LUA_EFILE;
     }
     for (unsigned n = 0; module_file(lua->path, n, name, path, room); n++) {
-        if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
-        if (used < sizeof message)
-            used += (size_t)snprintf(message + used, sizeof message - used, " no file '%s'", path);
+        if (fli_regular_exists(path, lua->roots, real, room)) return FILCH_OK;
+        if (used >= sizeof message) continue;
+        if (path[0] == '\0') used += (size_t)snprintf(message + used, sizeof message - used, " a path is too long");
+        else used += (size_t)snprintf(message + used, sizeof message - used, " no file '%s'", path);
     }
     set_error_text(text, text_size, message);
     return FILCH_LUA_EFILE;
 }
 
-/* Writes the n-th root (from 0) followed by the name. If `n` is the number of roots, writes the name alone. Returns
- * false if `n` is larger than the number of roots. */
+/* Writes to `path` the n-th root (from 0) followed by the name. If `n` is the number of roots, writes the name alone.
+ * Returns false if `n` is larger than the number of roots. */
 static bool root_file(const char *roots, unsigned n, const char *name, char *path, size_t room)
 {
     for (; n > 0 && roots != NULL; n--) {
@@ -120,13 +124,13 @@ static bool root_file(const char *roots, unsigned n, const char *name, char *pat
 
 /* Finds the file called `name`. The error for a file outside the roots is the same as for a missing file, so that a
  * program cannot learn which files exist outside the roots. */
-static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                           size_t text_size)
+static filch_err find_file(const struct filch_lua *lua, const char *name, char *path, char *real, size_t room,
+                           char *text, size_t text_size)
 {
     char message[256];
     if (ends_with_lua(name)) {
         for (unsigned n = 0; root_file(lua->roots, n, name, path, room); n++) {
-            if (fli_regular_exists(path, lua->roots)) return FILCH_OK;
+            if (fli_regular_exists(path, lua->roots, real, room)) return FILCH_OK;
         }
     }
     snprintf(message, sizeof message,
@@ -135,12 +139,12 @@ static filch_err find_file(const struct filch_lua *lua, const char *name, char *
     return FILCH_LUA_EFILE;
 }
 
-filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                              size_t text_size)
+filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, char *real, size_t room,
+                              char *text, size_t text_size)
 {
     bool is_file = strchr(name, '/') != NULL || ends_with_lua(name);
-    return is_file ? find_file(lua, name, path, room, text, text_size)
-                   : find_module(lua, name, path, room, text, text_size);
+    return is_file ? find_file(lua, name, path, real, room, text, text_size)
+                   : find_module(lua, name, path, real, room, text, text_size);
 }
 
 filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, char **all, size_t *size, char *text,

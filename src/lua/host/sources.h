@@ -13,16 +13,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Returns the roots from the templates in `path`, and the roots in `more` (may be NULL), as one text separated by ';',
- * allocated by malloc. Returns NULL if memory is short. */
+/* Returns all folders that code may be loaded from (roots), separated by ';': the folders of the templates in `path`,
+ * such as "lib/?.lua", and the folders in `more` (may be NULL). The text is allocated by malloc. Returns NULL if memory
+ * is short. */
 char *fli_lua_source_roots(const char *path, const char *more);
 
 /* Returns true if `name` can be the name of a module for `require`. */
 bool fli_lua_is_module(const char *name, size_t size);
 
-/* Writes the path of the file that `name` refers to. Does not read the file. */
-filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, size_t room, char *text,
-                              size_t text_size);
+/* Writes the path of the file that `name` refers to, and its real path without links, which is the same for all names
+ * of the file. Both have room for `room` bytes. Does not read the file. */
+filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, char *real, size_t room,
+                              char *text, size_t text_size);
 
 /* Reads the whole file into memory allocated by malloc. */
 filch_err fli_lua_source_read(const struct filch_lua *lua, const char *path, char **all, size_t *size, char *text,

@@ -9,14 +9,16 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/message/blob.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 
 /* ---- the seed ----------------------------------------------------------------------------------------------- */
 
 enum { FIRST_MAX = 4096 };
 
-/* State of an allocator that copies the first block of a new state when the second block is requested, and then refuses
- * all requests. */
+/* State of an allocator that finds Lua's seed. lua_newstate writes the seed into the first block before it requests the
+ * second block. At that request the allocator copies the first block to `seen` and returns NULL, so that lua_newstate
+ * gives up. */
 typedef struct peek {
     alignas(16) unsigned char block[FIRST_MAX];
     unsigned char seen[FIRST_MAX];
@@ -58,8 +60,8 @@ static bool is_on_stack(const unsigned char *at)
     return word - (near - 65536) < 2 * 65536;
 }
 
-/* Compares two first blocks, except for words that point into the stack. Returns the offset of the only word that
- * differs; 0 if no word or more than one word differs. */
+/* Compares the first blocks of two Lua states, except for words that point into the stack. Returns the offset of the
+ * only word of 4 bytes that differs; 0 if no word or more than one word differs. */
 static size_t difference(const unsigned char *a, const unsigned char *b, size_t size)
 {
     size_t found = 0;
@@ -80,8 +82,8 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Makes three more states, at other depths of the stack. The first block of each must differ from `first` in
-     * exactly one word, and the offset of that word must be the same in all three. */
+    /* Makes three more Lua states, at other depths of the stack. The first block of each must differ from `first` in
+     * exactly one word, the seed, and the offset of that word must be the same in all three. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);
@@ -145,7 +147,8 @@ size_t fli_lua_proto_word(void)
     return word;
 }
 
-/* State of the allocator while a Lua state is created: where the first block is, and the seed to write there. */
+/* State of the allocator while a Lua state is created: `first` is the first block, and `seed` is written to it at
+ * `offset`. */
 typedef struct birth {
     fli_lua_heap *heap;
     char         *first;
@@ -181,6 +184,7 @@ static fli_lua_proc *state_in(struct filch_lua *lua, void *chunk, size_t size, s
     if (p->L == NULL) return NULL;
     lua_setallocf(p->L, fli_lua_heap_alloc, &p->heap);
     *(void **)lua_getextraspace(p->L) = p;
+    p->heap.may_grow = fli_lua_budget_may_grow;
     return p;
 }
 
@@ -203,8 +207,8 @@ fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32
     return p;
 }
 
-/* Installs Filch's libraries and the libraries of the embedder, and leaves the function of the code on the stack.
- * Argument: the code. */
+/* Lua function with the code as argument. Installs Filch's libraries and the libraries of the embedder, and returns the
+ * function of the code. */
 static int furnish(lua_State *L)
 {
     const fli_lua_code *code = lua_touserdata(L, 1);
@@ -232,8 +236,8 @@ static int furnish_state(fli_lua_proc *p, const fli_lua_code *code)
 enum { PLACES = 3, CHUNK_MAX = 65536 - 16, ROOM = 512 };
 
 struct fli_lua_template {
-    size_t    used;  /* size of the image in bytes */
-    size_t    chunk; /* size of the chunk for a copy in bytes */
+    size_t    used;  /* size of `image` in bytes */
+    size_t    chunk; /* size in bytes of the chunk that is allocated for a copy of `image` */
     uint32_t  count;
     uint32_t *pointers; /* indexes of the words in the image that are pointers */
     uint64_t  image[];
@@ -246,7 +250,13 @@ void fli_lua_template_free(fli_lua_template *template)
     free(template);
 }
 
-/* Builds the state in one chunk. Returns the bytes used, or 0 on failure. */
+size_t fli_lua_template_size(const fli_lua_template *template)
+{
+    if (template == NULL) return 0;
+    return sizeof *template + template->used + template->used / 8 * sizeof *template->pointers;
+}
+
+/* Builds a state for `code` in the chunk of `size` bytes. Returns the number of bytes used, or 0 on failure. */
 static size_t build_image(struct filch_lua *lua, const fli_lua_code *code, char *chunk, size_t size)
 {
     memset(chunk, 0, size);
@@ -274,9 +284,10 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Builds the state at several places and compares the images. The places lie in one block. A hash table with addresses
- * as keys could not be copied; the distances of the places are chosen so that such a table has another layout at each
- * place, and the comparison fails. */
+/* Makes the template: builds the state for `code` at PLACES places of one block and compares the images. Returns NULL
+ * if they differ in more than their pointers. A hash table with addresses as keys must not be in a template, because a
+ * copy at another address needs another layout. The distances of the places are chosen so that such a table has another
+ * layout at each place; then the comparison fails. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };
@@ -302,7 +313,7 @@ static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code
     }
     *template = (fli_lua_template){ .used = used, .chunk = size, .count = count, .pointers = pointers };
     memcpy(template->image, places[0], used);
-    /* Stores pointers as offsets from the beginning of the image; a copy adds its own address. */
+    /* Stores each pointer as an offset from the beginning of the image; copy() adds the address of the new chunk. */
     for (uint32_t i = 0; i < count; i++) template->image[pointers[i]] -= (uint64_t)(uintptr_t)places[0];
     return template;
 }
@@ -316,8 +327,8 @@ static fli_lua_template *make_template(struct filch_lua *lua, const fli_lua_code
         if (block == NULL) return NULL;
         template = compare(lua, code, block, size);
         free(block);
-        /* If the chunk has another size than the pooled chunks (FLI_LUA_CHUNK), its size plus malloc's own 16 bytes is
-         * rounded up to a multiple of 1024. */
+        /* A copy of a small template gets a pooled chunk (FLI_LUA_CHUNK bytes). For a larger template, the size of the
+         * chunk plus malloc's own 16 bytes is rounded up to a multiple of 1024. */
         if (template != NULL && (template->used + ROOM > size || size > FLI_LUA_CHUNK)) {
             template->chunk = (template->used + ROOM + 16 + 1023) / 1024 * 1024 - 16;
         }
@@ -339,8 +350,8 @@ static fli_lua_proc *copy(struct filch_lua *lua, const fli_lua_template *templat
     return p;
 }
 
-/* Returns the template for code that is started repeatedly; the template is made at the second start. Returns NULL if
- * there is no template. */
+/* Returns the template of `code`. The template is made when the code is started for the second time. Returns NULL if
+ * the code has no template. */
 static const fli_lua_template *template_of(struct filch_lua *lua, fli_lua_code *code)
 {
     /* PAIR lua.template, acquire half: the contents of the template. */
@@ -348,6 +359,10 @@ static const fli_lua_template *template_of(struct filch_lua *lua, fli_lua_code *
     if (template != NULL || fli_load_rlx(&code->starts) > 1) return template;
     if (fli_add_rlx(&code->starts, 1) != 1) return NULL;
     template = make_template(lua, code);
+    if (!fli_lua_total_take(&lua->total, fli_lua_template_size(template))) {
+        fli_lua_template_free(template);
+        template = NULL;
+    }
     fli_store_rel(&code->template, template); /* PAIR lua.template, release half */
     return template;
 }

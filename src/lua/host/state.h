@@ -24,26 +24,29 @@ struct filch_lua;
 struct filch_lua_code;
 struct fli_lua_proc;
 
-/* Returns the offset of the seed in the first block, in bytes; 0: unknown. */
+/* Returns the offset in bytes of the seed in the first block that lua_newstate allocates; 0: unknown. */
 size_t fli_lua_seed_offset(void);
 
 /* Returns the index of the word in a closure that points to its prototype; 0: unknown. Found by comparing closures of
  * one prototype and of different prototypes. */
 size_t fli_lua_proto_word(void);
 
-/* Creates a process with an empty state in a new chunk; only the heap and L are set. Returns NULL if memory is
- * short. */
+/* Creates a Lua state without libraries, and the process struct for it, in a new chunk. In the struct, only `lua`, `L`,
+ * `chunk` and `heap` are set. Returns NULL if memory is short. */
 struct fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed);
 
-/* Creates a process whose state has all libraries, and the function of the code on its stack. Returns NULL if memory is
- * short; *status is then LUA_ERRMEM if the limit of the process was reached. */
+/* Creates a process with a state that has all libraries, and with the function of the code on its stack. If that fails,
+ * *status is not LUA_OK: either the result is NULL because memory is short, or the error is on the stack of the
+ * returned process. */
 struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_code *code, size_t memory_max,
                                        uint32_t seed, int *status);
 
-/* Frees all memory of the process. */
+/* Frees all memory of the process, including `p` itself. */
 void fli_lua_state_free(struct filch_lua *lua, struct fli_lua_proc *p);
 
 typedef struct fli_lua_template fli_lua_template;
 void                            fli_lua_template_free(fli_lua_template *template);
+/* Returns the number of bytes that the template takes; 0 for NULL. */
+size_t fli_lua_template_size(const fli_lua_template *template);
 
 #endif

@@ -8,8 +8,8 @@
 #include "lua/lib/streams.h"
 #include "lua/value/checks.h"
 
-/* Limit for the bytes of all names in a directory. The names become a table without a pause, so larger directories are
- * refused. */
+/* Limit in bytes for the names in one directory, all together. fs.list refuses larger directories, because building the
+ * table of names cannot be suspended. */
 #define NAMES_MAX ((size_t)1 << 20)
 
 /* fs.open(path [, mode as for io.open]) -> stream */
@@ -25,7 +25,7 @@ static int fs_open(lua_State *L)
            FILCH_OPEN_READ | FILCH_OPEN_WRITE | FILCH_OPEN_CREATE | FILCH_OPEN_APPEND,
     };
     const char   *path = fli_lua_check_text(L, 1);
-    int           mode = luaL_checkoption(L, 2, "r", modes);
+    int           mode = fli_lua_check_word(L, 2, "r", modes);
     uint64_t      tag;
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_open(p->out, tag, path, flags[mode]), FLI_LUA_AS_STREAM);
@@ -88,7 +88,7 @@ static int fs_rename(lua_State *L)
 {
     static const char *const names[] = { "", "sync", NULL };
     const char              *from = fli_lua_check_text(L, 1), *to = fli_lua_check_text(L, 2);
-    uint32_t                 flags = luaL_checkoption(L, 3, "", names) == 1 ? FILCH_RENAME_SYNC : 0;
+    uint32_t                 flags = fli_lua_check_word(L, 3, "", names) == 1 ? FILCH_RENAME_SYNC : 0;
     uint64_t                 tag;
     fli_lua_proc            *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_rename(p->out, tag, from, to, flags), FLI_LUA_AS_NOTHING);
@@ -123,7 +123,7 @@ int fli_lua_stream_sync(lua_State *L)
 {
     static const char *const names[] = { "", "data", NULL };
     filch_stream             stream = fli_lua_check_stream(L);
-    uint32_t                 flags = luaL_checkoption(L, 2, "", names) == 1 ? FILCH_SYNC_DATA : 0;
+    uint32_t                 flags = fli_lua_check_word(L, 2, "", names) == 1 ? FILCH_SYNC_DATA : 0;
     uint64_t                 tag;
     fli_lua_proc            *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_sync(p->out, tag, stream, flags), FLI_LUA_AS_NOTHING);
@@ -134,7 +134,7 @@ int fli_lua_stream_truncate(lua_State *L)
     filch_stream stream = fli_lua_check_stream(L);
     lua_Integer  size = luaL_checkinteger(L, 2);
     uint64_t     tag;
-    fli_lua_check_arg(L, size >= 0, 2, "a number of bytes");
+    fli_lua_check_arg(L, size >= 0, 2, "must be a number of bytes, 0 or more");
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_truncate(p->out, tag, stream, (uint64_t)size), FLI_LUA_AS_NOTHING);
 }

@@ -24,12 +24,13 @@
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* Stack indexes while a value is written: the value, the state, the text, and then for each open table the table and
- * its last key. All state of a long call is on the Lua stack, so that the call can be suspended. */
+/* Stack indexes while a value is written: the value, the encoder (STATE), the text written so far, and then for each
+ * open table the table and its last key. All data of the call is on the Lua stack, so that a long call can be
+ * suspended. */
 enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
 typedef struct open_table {
-    lua_Integer at, length; /* array: position and length; object: number of fields so far, and -1 */
+    lua_Integer at, length; /* number of values written so far; length of an array, -1 for an object */
 } open_table;
 
 typedef struct encoder {
@@ -83,8 +84,8 @@ static void encode_number(lua_State *L, int index)
     add(L, text, strlen(text));
 }
 
-/* Returns the length of the array at `index`, or -1 if the table has keys other than 1 to n. An empty table is an array
- * only if it is marked as a list. */
+/* Returns the length of the array at `index`, or -1 if the table is not an array: it has keys other than 1 to n, or it
+ * is empty and not marked as a list. */
 static lua_Integer array_length(lua_State *L, int index)
 {
     lua_Integer length = (lua_Integer)lua_rawlen(L, index), count = 0;
@@ -116,7 +117,9 @@ static void encode_value(lua_State *L, encoder *e)
     size_t      size;
     const char *text;
     luaL_checkstack(L, 12, "value too deep");
-    if (e->depth > FLI_LUA_DEPTH_MAX) luaL_error(L, "json.encode: tables nested too deep, or a table contains itself");
+    if (e->depth > FLI_LUA_DEPTH_MAX)
+        luaL_error(L, "json.encode: tables nested too deep (at most %d levels), or a table contains itself",
+                   FLI_LUA_DEPTH_MAX);
     switch (lua_type(L, -1)) {
     case LUA_TNIL: add(L, "null", 4); break;
     case LUA_TBOOLEAN: lua_toboolean(L, -1) ? add(L, "true", 4) : add(L, "false", 5); break;
@@ -128,7 +131,8 @@ static void encode_value(lua_State *L, encoder *e)
     case LUA_TTABLE: encode_open(L, e); return;
     default:
         if (!fli_lua_is_null(L, lua_gettop(L)))
-            luaL_error(L, "json.encode: a %s has no JSON form", luaL_typename(L, -1));
+            luaL_error(L, "json.encode: a %s has no JSON form; strings, numbers, booleans, tables and null have one",
+                       luaL_typename(L, -1));
         add(L, "null", 4);
     }
     lua_pop(L, 1);
@@ -139,7 +143,8 @@ static void encode_key(lua_State *L)
 {
     size_t size;
     if (lua_type(L, -2) != LUA_TSTRING && !lua_isinteger(L, -2)) {
-        luaL_error(L, "json.encode: a key must be a string or a whole number");
+        luaL_error(L, "json.encode: a key must be a string or a whole number, not a %s",
+                   lua_type(L, -2) == LUA_TNUMBER ? "float" : luaL_typename(L, -2));
     }
     lua_pushvalue(L, -2);
     const char *text = lua_tolstring(L, -1, &size); /* a number is converted to its digits */
@@ -210,9 +215,9 @@ typedef struct reader {
     const char *why;
 } reader;
 
-/* Stack indexes of json.decode: the value for null, the metatable of lists, the state; then the open tables, each
- * object with the key of the value being read. All state of a long call is on the Lua stack, so that the call can be
- * suspended. */
+/* Stack indexes of json.decode: the text, the value for null, the metatable of lists, the decoder; then the open
+ * tables, each object with the key of the value being read. All data of the call is on the Lua stack, so that a long
+ * call can be suspended. */
 enum { NULL_AT = 2, LIST_AT = 3, DECODER_AT = 4 };
 
 typedef struct decoder {
@@ -260,11 +265,11 @@ static bool read_word(reader *r, const char *word)
 static bool read_hex(reader *r, unsigned *code)
 {
     *code = 0;
-    if (r->end - r->at < 4) return fail(r, "\\u wants four digits");
+    if (r->end - r->at < 4) return fail(r, "\\u needs four hexadecimal digits");
     for (int i = 0; i < 4; i++) {
         char        c = *r->at++;
         const char *digits = "0123456789abcdef0123456789ABCDEF", *at = c != '\0' ? strchr(digits, c) : NULL;
-        if (at == NULL) return fail(r, "\\u wants four digits");
+        if (at == NULL) return fail(r, "\\u needs four hexadecimal digits");
         *code = *code * 16 + (unsigned)(at - digits) % 16;
     }
     return true;
@@ -303,13 +308,14 @@ static bool read_escape(reader *r, luaL_Buffer *out)
     if (c != 'u') return fail(r, "an escape that JSON does not have");
     if (!read_hex(r, &code)) return false;
     if (code >= 0xD800 && code < 0xDC00) {
-        if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != 'u') return fail(r, "half a character");
+        if (r->end - r->at < 2 || r->at[0] != '\\' || r->at[1] != 'u')
+            return fail(r, "a \\u escape is half of a surrogate pair");
         r->at += 2;
         if (!read_hex(r, &low)) return false;
-        if (low < 0xDC00 || low > 0xDFFF) return fail(r, "half a character");
+        if (low < 0xDC00 || low > 0xDFFF) return fail(r, "a \\u escape is half of a surrogate pair");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code <= 0xDFFF) {
-        return fail(r, "half a character");
+        return fail(r, "a \\u escape is half of a surrogate pair");
     }
     add_utf8(out, code);
     return true;
@@ -364,11 +370,11 @@ static bool read_number(lua_State *L, reader *r)
     const char  *first = r->at;
     const size_t whole = skip_digits(r);
     if (whole == 0) return fail(r, "a value is expected");
-    if (whole > 1 && *first == '0') return fail(r, "a number begins with 0");
-    if (skip_one(r, ".") && skip_digits(r) == 0) return fail(r, "a number is malformed");
+    if (whole > 1 && *first == '0') return fail(r, "a number must not begin with 0");
+    if (skip_one(r, ".") && skip_digits(r) == 0) return fail(r, "a number needs a digit after its point or exponent");
     if (skip_one(r, "eE")) {
         (void)skip_one(r, "+-");
-        if (skip_digits(r) == 0) return fail(r, "a number is malformed");
+        if (skip_digits(r) == 0) return fail(r, "a number needs a digit after its point or exponent");
     }
     return push_number(L, r, from, (size_t)(r->at - from));
 }
@@ -400,7 +406,7 @@ static bool open_read(lua_State *L, reader *r, decoder *d, bool array, bool *who
 static bool read_value(lua_State *L, reader *r, decoder *d, bool *whole)
 {
     *whole = true;
-    if (d->depth > FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(r, "nested too deep");
+    if (d->depth > FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(r, "nested too deep: at most 100 levels");
     skip_space(r);
     if (r->at == r->end) return fail(r, "a value is expected");
     switch (*r->at) {

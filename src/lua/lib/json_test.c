@@ -17,7 +17,7 @@ static int open_state(void **state)
 {
     (void)state;
     L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* the state has no process */
+    *(void **)lua_getextraspace(L) = NULL; /* no Lua process: budgets are not checked */
     luaL_openlibs(L);
     lua_newtable(L);
     for (const fli_lua_member *m = fli_lua_json_members; m->name != NULL; m++) {
@@ -74,13 +74,13 @@ TEST(text_that_is_not_json_is_refused_with_the_position_of_the_byte)
         { ".5", "byte 1: a value is expected" },
         { "/", "byte 1: a value is expected" },
         { ":", "byte 1: a value is expected" },
-        { "-01", "byte 4: a number begins with 0" },
-        { "007", "byte 4: a number begins with 0" },
-        { "1.", "byte 3: a number is malformed" },
-        { "1.e5", "byte 3: a number is malformed" },
-        { "1e", "byte 3: a number is malformed" },
-        { "1e+", "byte 4: a number is malformed" },
-        { "1E-x", "byte 4: a number is malformed" },
+        { "-01", "byte 4: a number must not begin with 0" },
+        { "007", "byte 4: a number must not begin with 0" },
+        { "1.", "byte 3: a number needs a digit after its point or exponent" },
+        { "1.e5", "byte 3: a number needs a digit after its point or exponent" },
+        { "1e", "byte 3: a number needs a digit after its point or exponent" },
+        { "1e+", "byte 4: a number needs a digit after its point or exponent" },
+        { "1E-x", "byte 4: a number needs a digit after its point or exponent" },
         { "1e999", "byte 6: a number is too large" },
         { "-1e999", "byte 7: a number is too large" },
         { "1-2", "byte 2: something follows the value" },
@@ -102,16 +102,16 @@ TEST(text_that_is_not_json_is_refused_with_the_position_of_the_byte)
         { "\"a\\", "byte 4: the string has no end" },
         { "\"\\x\"", "byte 4: an escape that JSON does not have" },
         { "\"\n\"", "byte 2: a control character in a string" },
-        { "\"\\u12", "byte 4: \\u wants four digits" },
-        { "\"\\u12g4\"", "byte 7: \\u wants four digits" },
-        { "\"\\ud800", "byte 8: half a character" },
-        { "\"\\ud800x\"", "byte 8: half a character" },
-        { "\"\\ud800\\n\"", "byte 8: half a character" },
-        { "\"\\ud800\\u12\"", "byte 10: \\u wants four digits" },
-        { "\"\\ud800\\u0041\"", "byte 14: half a character" },
-        { "\"\\ud800\\ue000\"", "byte 14: half a character" },
-        { "\"\\udc00\"", "byte 8: half a character" },
-        { "\"\\udfff\"", "byte 8: half a character" },
+        { "\"\\u12", "byte 4: \\u needs four hexadecimal digits" },
+        { "\"\\u12g4\"", "byte 7: \\u needs four hexadecimal digits" },
+        { "\"\\ud800", "byte 8: a \\u escape is half of a surrogate pair" },
+        { "\"\\ud800x\"", "byte 8: a \\u escape is half of a surrogate pair" },
+        { "\"\\ud800\\n\"", "byte 8: a \\u escape is half of a surrogate pair" },
+        { "\"\\ud800\\u12\"", "byte 10: \\u needs four hexadecimal digits" },
+        { "\"\\ud800\\u0041\"", "byte 14: a \\u escape is half of a surrogate pair" },
+        { "\"\\ud800\\ue000\"", "byte 14: a \\u escape is half of a surrogate pair" },
+        { "\"\\udc00\"", "byte 8: a \\u escape is half of a surrogate pair" },
+        { "\"\\udfff\"", "byte 8: a \\u escape is half of a surrogate pair" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         is_refused(cases[i][0], strlen(cases[i][0]), cases[i][1]);
@@ -119,10 +119,10 @@ TEST(text_that_is_not_json_is_refused_with_the_position_of_the_byte)
     is_refused("\"\\\0\"", 4, "byte 4: an escape that JSON does not have");
     is_refused("\"\\u00\000"
                "41\"",
-               9, "byte 7: \\u wants four digits");
+               9, "byte 7: \\u needs four hexadecimal digits");
     char deep[400];
     memset(deep, '[', sizeof deep);
-    is_refused(deep, sizeof deep, "byte 102: nested too deep");
+    is_refused(deep, sizeof deep, "byte 102: nested too deep: at most 100 levels");
 }
 
 TEST(every_value_is_written_as_json_and_read_back)

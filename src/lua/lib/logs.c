@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/escape.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
@@ -62,22 +63,18 @@ static void add_str(line *l, const char *text)
 
 static void add_escaped(line *l, const char *text, size_t size, bool quoted)
 {
-    for (size_t i = 0; i < size && l->size < LINE_MAX_BYTES; i++) {
-        unsigned char c = (unsigned char)text[i];
-        char          code[8];
-        if (c == '\n') add_str(l, "\\n");
-        else if (c == '\r') add_str(l, "\\r");
-        else if (c == '\t') add_str(l, "\\t");
-        else if (c < 0x20 || c == 0x7f) add(l, code, (size_t)snprintf(code, sizeof code, "\\x%02x", c));
-        else if (quoted && (c == '"' || c == '\\')) add(l, code, (size_t)snprintf(code, sizeof code, "\\%c", c));
-        else add(l, text + i, 1);
+    for (size_t i = 0, used, length; i < size && l->size < LINE_MAX_BYTES; i += used) {
+        char one[FLI_ESCAPE_MAX];
+        used = fli_escape_next(text + i, size - i, one, &length);
+        if (quoted && (text[i] == '"' || text[i] == '\\')) add_str(l, "\\");
+        add(l, one, length);
     }
 }
 
 /* Returns true if a reader could not recognize the end of the value without quotes. */
 static bool needs_quotes(const char *text, size_t size)
 {
-    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* a line has at most LINE_MAX_BYTES */
+    for (size_t i = 0; i < size && i < LINE_MAX_BYTES; i++) { /* later bytes do not fit into the line */
         if ((unsigned char)text[i] <= ' ' || strchr("\"\\={},", text[i]) != NULL) return true;
     }
     return size == 0;
@@ -93,7 +90,8 @@ static void add_word(line *l, const char *text, size_t size)
 
 /* ---- fields ------------------------------------------------------------------------------------------------- */
 
-/* One field of a table: its key is at stack index `key`, the text of the key above it. */
+/* One field of a table. The key is at stack index `key`; its text (`name`, `size`) is the value above it on the
+ * stack. */
 typedef struct field {
     const char *name;
     size_t      size;
@@ -213,7 +211,7 @@ static int write_log(lua_State *L, uint32_t level)
     fli_lua_push_pid(L, p->self);
     add_str(&l, luaL_tolstring(L, -1, NULL));
     add_str(&l, " ");
-    add_str(&l, p->code->kind->name);
+    add_str(&l, p->code->kind->name); /* escaped when the kind was created */
     add_str(&l, ": ");
     const char *text = lua_tolstring(L, 1, &size);
     add_escaped(&l, text, size, false);

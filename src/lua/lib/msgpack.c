@@ -62,16 +62,16 @@ enum {
 
 /* ---- encode -------------------------------------------------------------------------------------------------- */
 
-/* Stack indexes while a value is written: the value, the state, the bytes, and then for each open table the table and
- * its last key. All state of a long call is on the Lua stack, so that the call can be suspended, and an error leaks
- * nothing. */
+/* Stack indexes while a value is written: the value, the writer, the bytes written so far, and then for each open table
+ * the table and its last key. All data of the call is on the Lua stack, so that a long call can be suspended, and an
+ * error leaks nothing. */
 enum { WRITER = 2, BUFFER = 3, FIRST_TABLE = 4, ROOM_FIRST = 256 };
 /* Number of values between two checks of the budget. An open table counts as TABLE_ROUNDS values, because walking over
- * an emptied table takes long. */
+ * a large table from which most fields were removed takes long. */
 enum { ROUNDS = 64, TABLE_ROUNDS = 8 };
 
 typedef struct open_table {
-    size_t at, count; /* fields written so far, and fields in total */
+    size_t at, count; /* number of values written so far, and in total */
     bool   is_array;
 } open_table;
 
@@ -88,7 +88,8 @@ static void make_room(writer *w, size_t more)
 {
     if (w->room - w->size >= more) return;
     size_t room = w->room * 2;
-    if (more > SIZE_MAX / 4 || w->size > SIZE_MAX / 4) luaL_error(w->L, "msgpack.encode: too large");
+    if (more > SIZE_MAX / 4 || w->size > SIZE_MAX / 4)
+        luaL_error(w->L, "msgpack.encode: the result is too large for memory");
     while (room < w->size + more) room *= 2;
     uint8_t *at = lua_newuserdatauv(w->L, room, 0);
     memcpy(at, w->at, w->size);
@@ -143,7 +144,7 @@ static void put_number(writer *w, int index)
 }
 
 /* Returns the path to the value being written: one frame for each open table up to `depth`, the innermost last. */
-static const fli_lua_frame *way_of(const writer *w, fli_lua_frame *frames)
+static const fli_lua_frame *frames_of(const writer *w, fli_lua_frame *frames)
 {
     for (int i = 0; i < w->depth; i++) {
         int key = w->open[i].is_array ? 0 : FIRST_TABLE + 2 * i + 1;
@@ -157,7 +158,7 @@ static void refuse(const writer *w, const char *what)
 {
     fli_lua_frame frames[FLI_LUA_DEPTH_MAX];
     char          path[160];
-    fli_lua_path(w->L, "value", way_of(w, frames), path, sizeof path);
+    fli_lua_path(w->L, "value", frames_of(w, frames), path, sizeof path);
     luaL_error(w->L, "msgpack.encode: %s: %s", path, what);
 }
 
@@ -165,7 +166,7 @@ static void refuse(const writer *w, const char *what)
  * for 8, 16 or 32 bits. */
 static void put_length(writer *w, size_t length, unsigned fix, size_t fix_max, unsigned of8, unsigned of16)
 {
-    if (length > UINT32_MAX) refuse(w, "too long for MessagePack");
+    if (length > UINT32_MAX) refuse(w, "longer than MessagePack allows (2^32 - 1)");
     if (length < fix_max) put_tagged(w, fix + (unsigned)length, 0, 0);
     else if (of8 != 0 && length <= UINT8_MAX) put_tagged(w, of8, length, 1);
     else if (length <= UINT16_MAX) put_tagged(w, of16, length, 2);
@@ -196,7 +197,7 @@ static void open_written(writer *w)
     for (int i = 0; i < w->depth; i++) {
         if (lua_topointer(L, FIRST_TABLE + 2 * i) == table) refuse(w, "the table contains itself");
     }
-    if (w->depth == FLI_LUA_DEPTH_MAX) refuse(w, "nested too deep");
+    if (w->depth == FLI_LUA_DEPTH_MAX) refuse(w, "nested too deep: at most 100 levels");
     luaL_checkstack(L, 8, "value too deep");
     open_table open = { .at = 0 };
     open.count = count_fields(L, index, &open.is_array);
@@ -237,7 +238,7 @@ static void put_value(writer *w, int index)
         put_bytes(w, bytes, size);
         return;
     }
-    snprintf(text, sizeof text, "a %s has no MessagePack", luaL_typename(L, index));
+    snprintf(text, sizeof text, "a %s has no MessagePack form", luaL_typename(L, index));
     refuse(w, text);
 }
 
@@ -315,15 +316,15 @@ static int msgpack_encode(lua_State *L)
 
 /* ---- decode -------------------------------------------------------------------------------------------------- */
 
-/* A table that is being read. If it is a map and `keyed`, the key is above it on the stack while the value for this key
- * is read. */
+/* A table that is being read and is not complete. If the table is a map and `keyed` is set, the key is above the table
+ * on the stack while the value for this key is read. */
 typedef struct open_read {
-    uint32_t at, left; /* number of elements read so far, and number of elements left */
+    uint32_t at, left; /* number of elements (of a map: pairs) read so far, and number left */
     bool     is_map, keyed;
 } open_read;
 
-/* Stack indexes of msgpack.decode: the value for nil, the metatable of lists, the state; then the open tables. All
- * state of a long call is on the Lua stack, so that the call can be suspended. */
+/* Stack indexes of msgpack.decode: the bytes, the value for nil, the metatable of lists, the reader; then the open
+ * tables. All data of the call is on the Lua stack, so that a long call can be suspended. */
 enum { NULL_AT = 2, LIST_AT = 3, READER = 4, FIRST_READ = 5 };
 
 typedef struct reader {
@@ -332,7 +333,7 @@ typedef struct reader {
     int            depth;
     unsigned       rounds;
     open_read      open[FLI_LUA_DEPTH_MAX];
-    char           why[256]; /* the error and its place */
+    char           why[256]; /* text of the error, with its position in the bytes and its path */
 } reader;
 
 /* Returns the path to the value being read. */
@@ -341,7 +342,7 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     const fli_lua_frame *up = NULL;
     for (int i = 0, index = FIRST_READ; i < r->depth; i++, index++) {
         const open_read *open = &r->open[i];
-        if (open->is_map && !open->keyed) continue; /* innermost map whose key is being read: no frame */
+        if (open->is_map && !open->keyed) continue; /* the key itself is being read: it has no path */
         if (open->is_map) index++;
         frames[i] = (fli_lua_frame){ .up = up, .key = open->is_map ? index : 0, .number = (lua_Integer)open->at + 1 };
         up = &frames[i];
@@ -349,7 +350,8 @@ static const fli_lua_frame *way_read(const reader *r, fli_lua_frame *frames)
     return up;
 }
 
-/* Records an error and its place. Always returns false. */
+/* Writes the text of the error to r->why: the position in the bytes, the path to the value, and `what`. Always returns
+ * false. */
 static bool fail(lua_State *L, reader *r, const char *what)
 {
     fli_lua_frame frames[FLI_LUA_DEPTH_MAX];
@@ -387,7 +389,8 @@ static bool is_key(lua_State *L, int index)
  * large is detected before memory is allocated. */
 static bool read_table(lua_State *L, reader *r, uint64_t count, bool is_map)
 {
-    if (r->depth == FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8)) return fail(L, r, "nested too deep");
+    if (r->depth == FLI_LUA_DEPTH_MAX || !lua_checkstack(L, 8))
+        return fail(L, r, "nested too deep: at most 100 levels");
     if (count > (uint64_t)(r->end - r->at) / (is_map ? 2 : 1) || count > INT32_MAX)
         return fail(L, r, "the bytes end inside a value");
     lua_createtable(L, is_map ? 0 : (int)count, is_map ? (int)count : 0);
@@ -449,8 +452,8 @@ static bool read_long(lua_State *L, reader *r, unsigned tag)
                                   : "an extension type, which Lua has nothing for");
 }
 
-/* Pushes one value, or opens a table whose elements follow. Returns false if the bytes are wrong: the reason is
- * recorded, and the stack is undefined. */
+/* Pushes one value, or opens a table; its elements follow. Returns false if the bytes are not valid MessagePack: then
+ * r->why is set, and the values on the stack are undefined. */
 static bool read_value(lua_State *L, reader *r)
 {
     uint64_t bits;
@@ -503,7 +506,7 @@ static bool put_read(lua_State *L, reader *r)
     return true;
 }
 
-/* Sets the reader to the bytes at index 1, at position `at`. */
+/* Sets the reader to byte `at` of the string or blob at stack index 1. */
 static void find_bytes(lua_State *L, reader *r, size_t at)
 {
     size_t            size;
@@ -562,7 +565,7 @@ static int msgpack_decode(lua_State *L)
     r->one_of_several = one_of_several;
     find_bytes(L, r, 0);
     fli_lua_check_arg(L, from >= 1 && (size_t)from <= (size_t)(r->end - r->begin) + 1, 2,
-                      "a place in the bytes, from 1");
+                      "must be a place in the bytes, from 1");
     r->at += from - 1;
     return run_decode(L, r);
 }

@@ -44,13 +44,14 @@ static void push_program(lua_State *L, const filch_data *data)
     lua_setfield(L, -2, "self");
 }
 
-/* Returns nil and the text of the error. FILCH_ECOMMAND means that the library was built without I/O, so that the
- * command has no handler. */
+/* Pushes nil and the text of the error of an event. FILCH_ECOMMAND means that the library was built without I/O, so
+ * that the command has no handler. */
 static int return_error(lua_State *L, filch_err err)
 {
-    if (err != FILCH_ECOMMAND) return fli_lua_return_error(L, err);
+    if (err != FILCH_ECOMMAND && err != FILCH_EINVAL) return fli_lua_return_error(L, err);
     lua_pushnil(L);
-    lua_pushliteral(L, "this library was built without I/O");
+    if (err == FILCH_ECOMMAND) lua_pushliteral(L, "this library was built without I/O");
+    else lua_pushliteral(L, "invalid argument: a malformed address or path, or a stream of another kind");
     return 2;
 }
 
@@ -82,9 +83,9 @@ static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
     return results;
 }
 
-/* Returns true if a pending cancel of the current task must not interrupt a write: during a stop, in the main task,
- * whose cancel comes from the stop. So a reply that has begun is written whole if the deadline of the stop allows it.
- * The cancel is raised by the next call that waits for something other than a write. */
+/* Returns true if a pending cancel of the current task must not interrupt a write. This is so for the main task during
+ * a stop, because then the stop has sent the cancel: a reply that the process has begun to write is written whole if
+ * the deadline of the stop allows it. The next call that waits for something other than a write raises the cancel. */
 static bool writes_during_stop(const fli_lua_proc *p)
 {
     return p->current == &p->main && filch_sched_stopping(p->sched);
@@ -95,7 +96,7 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
-    /* Data that was read is returned before a cancel is raised. */
+    /* Data that has arrived is returned first; the next call that waits raises the cancel. */
     if (task->answered) return push_answer(L, task, (fli_lua_shape)shape);
     if (shape != FLI_LUA_AS_WRITTEN || !writes_during_stop(p)) {
         if (task->cancelled) task->awaits = 0;
@@ -104,10 +105,11 @@ static int resume_request(lua_State *L, int status, lua_KContext shape)
     return fli_lua_park(L, FLI_LUA_NEVER, shape, resume_request);
 }
 
-/* Called after the yield tagged `tag`, which returned `err`: waits for the completion of the yield. */
+/* Called with `err`, the result of the filch_yield function that yielded the command with `tag`. Waits for the
+ * completion of this yield. */
 int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err, fli_lua_shape shape)
 {
-    if (err != FILCH_OK) return return_error(L, err);
+    if (err != FILCH_OK) return err == FILCH_EINVAL ? fli_lua_return_refusal(L, err) : return_error(L, err);
     p->yields++;
     p->current->awaits = tag;
     p->current->asks = false;
@@ -115,7 +117,8 @@ int fli_lua_io_await(lua_State *L, fli_lua_proc *p, uint64_t tag, filch_err err,
     return resume_request(L, LUA_OK, (lua_KContext)shape);
 }
 
-/* Called at the beginning of every call that waits: returns the process, and a tag for the yield. */
+/* Called at the beginning of every I/O call that waits. Returns the process, and a new tag for the yield of the call in
+ * *tag. */
 fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -124,7 +127,7 @@ fli_lua_proc *fli_lua_io_begin(lua_State *L, uint64_t *tag)
     return p;
 }
 
-/* Does what fli_lua_io_begin() does, for a write: during a stop it does not raise the cancel of the main task. */
+/* Does what fli_lua_io_begin() does, for a write. During a stop, leaves the cancel of the main task pending. */
 static fli_lua_proc *begin_write(lua_State *L, uint64_t *tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -158,8 +161,8 @@ filch_stream fli_lua_check_stream(lua_State *L)
 
 bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *stream)
 {
-    /* A stream is sent as a small block of bytes that a program cannot forge. This check excludes most messages by
-     * their size. */
+    /* A message that gives a stream is a small block of bytes that a program cannot forge. This check of the size
+     * excludes most other messages quickly. */
     size_t size = filch_size(data);
     if (size <= 24 || size > 64 || filch_kind_of(data) != FILCH_KIND_BYTES) return false;
     if (p == NULL || p->out == NULL || p->simulated) return false;
@@ -172,11 +175,11 @@ bool fli_lua_take_stream(fli_lua_proc *p, const filch_data *data, filch_stream *
 static size_t size_at(lua_State *L, int index, lua_Integer otherwise)
 {
     lua_Integer size = luaL_optinteger(L, index, otherwise);
-    fli_lua_check_arg(L, size >= 0, index, "a number of bytes");
+    fli_lua_check_arg(L, size >= 0, index, "must be a number of bytes, 0 or more");
     return (size_t)size;
 }
 
-/* Returns "" at once. Used when 0 bytes are requested. */
+/* Lua function that returns "" without waiting. Used for a read of 0 bytes. */
 static int return_nothing(lua_State *L)
 {
     lua_pushliteral(L, "");
@@ -264,7 +267,7 @@ static int stream_seek(lua_State *L)
     static const char *const names[] = { "set", "cur", "end", NULL };
     filch_stream             stream = fli_lua_check_stream(L);
     lua_Integer              offset = luaL_optinteger(L, 2, 0);
-    int                      whence = luaL_checkoption(L, 3, "set", names);
+    int                      whence = fli_lua_check_word(L, 3, "set", names);
     uint64_t                 tag;
     fli_lua_proc            *p = fli_lua_io_begin(L, &tag);
     return fli_lua_io_await(L, p, tag, filch_yield_seek(p->out, tag, stream, offset, whence), FLI_LUA_AS_VALUE);
@@ -290,8 +293,8 @@ static int stream_peer(lua_State *L)
     return address_of(L, FILCH_ADDRESS_PEER);
 }
 
-/* For a stream of a program: stream:wait([timeout]) -> exit status, or minus the number of the signal;
- * stream:kill(signal). */
+/* Methods of the stream `self` of a started program: stream:wait([timeout]) -> exit status, or minus the number of the
+ * signal that ended the program; stream:kill(signal). */
 static int stream_wait(lua_State *L)
 {
     filch_stream  stream = fli_lua_check_stream(L);
@@ -387,7 +390,7 @@ static int net_resolve(lua_State *L)
 
 enum { ARGS = 256 };
 
-/* Returns the text at `index`. Raises an error if the text contains a NUL byte, where C would cut it off. */
+/* Returns the text at `index`. Raises an error if the text contains a zero byte, because a C string would end there. */
 static const char *check_text(lua_State *L, int index, const char *what)
 {
     size_t      size = 0;
@@ -396,8 +399,8 @@ static const char *check_text(lua_State *L, int index, const char *what)
     return text;
 }
 
-/* Reads the field `env`, a table of names and values, into `list`, at most ARGS texts. The texts are kept alive by a
- * table that stays on the stack. */
+/* Reads the table of environment variables on top of the stack into `list`, as texts "name=value". Raises an error if
+ * there are more than ARGS. The texts are kept alive by a new table that stays on the stack. */
 static void read_environment(lua_State *L, const char **list)
 {
     lua_Integer count = 0;
@@ -406,7 +409,7 @@ static void read_environment(lua_State *L, const char **list)
     while (lua_next(L, -3) != 0) {
         const char *value = check_text(L, -1, "env"), *name = check_text(L, -2, "env");
         if (name[0] == '\0' || strchr(name, '=') != NULL || count == ARGS)
-            luaL_error(L, "env: at most 256 names are allowed, and no name may contain '='");
+            luaL_error(L, "env: at most 256 names are allowed, and no name may be empty or contain '='");
         list[count++] = lua_pushfstring(L, "%s=%s", name, value);
         lua_rawseti(L, -4, count);
         lua_pop(L, 1);
@@ -414,8 +417,8 @@ static void read_environment(lua_State *L, const char **list)
     list[count] = NULL;
 }
 
-/* Fills `list` with PATH only. Used for a process without the right to read the environment: a program that it starts
- * could print the other variables to it. */
+/* Fills `list` with the environment variable PATH only. Used if the Lua process has no right to read the environment:
+ * otherwise it could start a program that prints the other variables, and read its output. */
 static void bare_environment(const char **list)
 {
     extern char **environ;
@@ -435,11 +438,11 @@ static int exec_run(lua_State *L)
     filch_run_options options = FILCH_RUN_OPTIONS_INIT;
     luaL_checktype(L, 1, LUA_TTABLE);
     lua_Integer count = (lua_Integer)lua_rawlen(L, 1);
-    fli_lua_check_arg(L, count >= 1 && count <= ARGS, 1, "a program and at most 255 arguments");
+    fli_lua_check_arg(L, count >= 1 && count <= ARGS, 1, "must be a list with a program and at most 255 arguments");
     luaL_checkstack(L, (int)count + 16, NULL);
     for (lua_Integer i = 0; i < count; i++) {
         lua_rawgeti(L, 1, i + 1);
-        argv[i] = fli_lua_check_text(L, -1); /* the text stays on the stack */
+        argv[i] = fli_lua_check_text(L, -1); /* valid, because the text stays on the stack */
     }
     argv[count] = NULL;
     static const char *const names[] = { "input", "output", "errors", "merge" };
@@ -451,7 +454,8 @@ static int exec_run(lua_State *L)
     options.flags = flags;
     if (lua_getfield(L, 1, "directory") != LUA_TNIL) options.directory = check_text(L, -1, "directory");
     int kind = lua_getfield(L, 1, "env");
-    if (kind != LUA_TNIL && kind != LUA_TTABLE) return luaL_error(L, "env must be a table of names and values");
+    if (kind != LUA_TNIL && kind != LUA_TTABLE)
+        return luaL_error(L, "env must be a table of names and values, not a %s", luaL_typename(L, -1));
     if (kind == LUA_TTABLE) read_environment(L, environment);
     fli_lua_proc *p = fli_lua_io_begin(L, &tag);
     bool          all = kind == LUA_TNIL && (p->lua->opt.rights & FILCH_LUA_MAY_ENV) != 0;

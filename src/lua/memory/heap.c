@@ -22,7 +22,7 @@ static unsigned class_of(size_t size, size_t *room)
         *room = (class + 1) * (size_t)FLI_LUA_GRAIN;
         return class;
     }
-    /* log2 of the largest power of 2 below `size`: 8 to 11 */
+    /* exponent of the largest power of 2 below `size`: 8 to 11 */
     unsigned doubling = 63u - (unsigned)__builtin_clzll(size - 1);
     size_t   quarter = (size_t)1 << (doubling - 2);
     unsigned part = (unsigned)((size - 1) / quarter) - 4;
@@ -193,8 +193,8 @@ static void *resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size)
         size_t had, wanted;
         if (class_of(old_size, &had) == class_of(size, &wanted)) return old;
     }
-    /* Lua requires that shrinking a block always succeeds. So the limit is not checked in that case, and a block in a
-     * chunk may stay where it is. */
+    /* Lua requires that shrinking a block always succeeds. So while a block shrinks, the limit is not checked; if
+     * memory is short, a block that lies in a chunk stays where it is (keep_shrunk). */
     bool   shrinks = size < old_size;
     size_t max = heap->max;
     if (shrinks) heap->max = SIZE_MAX;
@@ -236,7 +236,8 @@ void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
 {
     if (old == NULL) {
-        if (size - 1 >= FLI_LUA_FINE_MAX) return false; /* false for a size of 0 too: 0 - 1 wraps around */
+        /* not a small block; also for size 0, where 0 - 1 wraps around */
+        if (size - 1 >= FLI_LUA_FINE_MAX) return false;
         size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
         void *block = heap->free[class];
         if (block == NULL || heap->max - heap->used < room) return false;
@@ -261,6 +262,11 @@ void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
     fli_lua_heap *heap = user;
     void         *block;
     if (fast(heap, old, old_size, size, &block)) return block;
+    bool is_vector = old != NULL ? size > old_size : old_size == 0;
+    if (size >= FLI_LUA_LARGE && is_vector && heap->may_grow != NULL && !heap->may_grow(heap, old_size, size)) {
+        heap->refused = true;
+        return NULL;
+    }
     /* If there is no old block, Lua passes the type of the new object in `old_size`, which is not a size then. */
     return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
 }

@@ -17,10 +17,13 @@
 #include "lua/memory/safepoint.h"
 
 enum {
-    FLI_LUA_GRAIN = 8,            /* block sizes are multiples of this number, the alignment that Lua's objects need */
-    FLI_LUA_FINE_MAX = 256,       /* up to this size: one free list per multiple of FLI_LUA_GRAIN */
-    FLI_LUA_BLOCK_MAX = 4096,     /* up to this size: four free lists per doubling; larger blocks: malloc */
-    FLI_LUA_CLASSES = 32 + 4 * 4, /* 32 lists for sizes 8..256, then 4 for each of 4 doublings */
+    FLI_LUA_GRAIN = 8, /* block sizes are multiples of this number, the alignment that Lua's objects need */
+    /* sizes up to this number of bytes have one free list per multiple of FLI_LUA_GRAIN */
+    FLI_LUA_FINE_MAX = 256,
+    /* larger sizes, up to this number of bytes, have four free lists per power of 2; still larger blocks: malloc */
+    FLI_LUA_BLOCK_MAX = 4096,
+    FLI_LUA_CLASSES = 32 + 4 * 4, /* 32 lists for sizes up to 256, then 4 each for sizes up to 512, 1024, 2048, 4096 */
+    FLI_LUA_LARGE = 32768,        /* larger blocks that are not objects: see `may_grow` */
     FLI_LUA_CHUNK = 8176,         /* bytes of the first chunk: two pages together with malloc's own 16 bytes */
 };
 
@@ -35,7 +38,7 @@ typedef struct fli_lua_big {
 
 typedef struct fli_lua_heap {
     char  *at, *end; /* the unused rest of the newest chunk */
-    size_t used;     /* bytes of the blocks that Lua holds, each rounded up to its block size */
+    size_t used;     /* bytes of the blocks that Lua holds, each rounded up to its block size, and charged bytes */
     size_t max;      /* limit of `used` */
     bool   refused;  /* the last request was refused. Lua then collects garbage and asks again; if that is refused too,
                         it raises a memory error */
@@ -45,8 +48,13 @@ typedef struct fli_lua_heap {
     size_t                grow;       /* bytes of the next chunk */
     size_t                held;       /* bytes of chunks and large blocks, counted in `total` */
     struct fli_lua_total *total;      /* total of all processes; NULL: not counted */
-    bool                  over_total; /* the last refusal was due to the limit of `total` */
-    fli_lua_safepoint    *safepoint;  /* passed before a block is freed: the watchdog may be reading the block */
+    bool                  over_total; /* the last refusal was due to the limit for all processes (`total`), not `max` */
+    /* the thread that runs the process passes this safepoint before it frees a block: the watchdog may read the block
+     */
+    fli_lua_safepoint *safepoint;
+    /* Asked before Lua gets a block of FLI_LUA_LARGE bytes or more that is not an object: a new one (`old_size` 0) or
+     * one that grows. If it returns false, the request is refused. NULL: not asked. */
+    bool (*may_grow)(struct fli_lua_heap *heap, size_t old_size, size_t size);
 } fli_lua_heap;
 
 /* Sets up an empty heap in the first chunk, of which `size` bytes from `at` on are unused. The first chunk belongs
@@ -60,8 +68,8 @@ void fli_lua_heap_fini(fli_lua_heap *heap);
  * or malloc fails. */
 void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t size);
 
-/* fli_lua_heap_charge() counts `size` bytes that were allocated elsewhere against the limit; returns false if the limit
- * would be exceeded. fli_lua_heap_discharge() subtracts them again. */
+/* fli_lua_heap_charge() counts `size` bytes that were allocated outside the heap against the limit of the heap; returns
+ * false, and counts nothing, if the limit would be exceeded. fli_lua_heap_discharge() subtracts `size` bytes again. */
 bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size);
 void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size);
 

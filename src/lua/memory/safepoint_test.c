@@ -29,7 +29,7 @@ static void not_passed_while_held(bool strict)
     ok(fli_thread_start(&thread, "owner", pass_once, NULL));
     for (int i = 0; i < 1000; i++) {
         same(fli_load_acq(&passed), 0); /* PAIR safepoint_test.passed, acquire half */
-        fli_thread_yield();
+        yield_slice();
     }
     fli_lua_safepoint_release(&safepoint);
     fli_thread_join(&thread);
@@ -52,7 +52,7 @@ static void own(void *arg)
 {
     (void)arg;
     for (uint32_t i = 1; i <= rounds; i++) {
-        while (fli_load_acq(&go) < i) fli_thread_yield(); /* PAIR safepoint_test.go, acquire half */
+        while (fli_load_acq(&go) < i) yield_slice(); /* PAIR safepoint_test.go, acquire half */
         fli_store_rlx(&mark, 0);
         fli_lua_safepoint_pass(&safepoint);
         fli_store_rlx(&thing, 0);
@@ -77,7 +77,7 @@ static void holder_finds_no_destroyed_object(bool strict)
             for (int k = 0; k < 10; k++) same(fli_load_rlx(&thing), i);
         }
         fli_lua_safepoint_release(&safepoint);
-        while (fli_load_acq(&done) < i) fli_thread_yield(); /* PAIR safepoint_test.done, acquire half */
+        while (fli_load_acq(&done) < i) yield_slice(); /* PAIR safepoint_test.done, acquire half */
     }
     fli_thread_join(&thread);
 }

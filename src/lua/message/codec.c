@@ -58,8 +58,9 @@ enum {
 /* Buffers of at least this many bytes are moved into the payload instead of being copied. */
 enum { MOVE_SIZE = 16384 };
 
-/* Number of values between two checks of the budget, some microseconds. PAIR_LOOKS is smaller, because keys may have
- * been chosen to have equal hashes: then one insertion may take as long as all insertions before it together. */
+/* Number of values between two checks of the budget; a check is due every few microseconds. PAIR_LOOKS, for the keys of
+ * a table, is smaller, because a program can choose keys with equal hashes: then one insertion may take as long as all
+ * earlier insertions together. */
 enum { LOOKS = 128, PAIR_LOOKS = 4 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
@@ -167,7 +168,7 @@ typedef struct writer {
     fli_lua_refusal *why;
 } writer;
 
-/* Writes the reason `what` and the path of the value into the refusal. Always returns false. */
+/* Writes to w's refusal the path of the value and the reason `what`. Always returns false. */
 static bool refuse(const writer *w, const frame *at, const char *what)
 {
     char path[160];
@@ -183,7 +184,7 @@ static bool refuse_size(const writer *w, const frame *at)
 
 static bool refuse_time(const writer *w, const frame *at)
 {
-    return refuse(w, at, "it takes too long to send it");
+    return refuse(w, at, "it takes too long to send it: send less, or send it in parts");
 }
 
 static inline void put_bytes(fli_lua_bytes *bytes, const void *from, size_t size)
@@ -237,7 +238,8 @@ static inline void put_int(fli_lua_bytes *bytes, int64_t value)
     }
 }
 
-/* Writes the tag and the number of an attached block, and attaches `block` if needed. */
+/* Attaches `block` to the message, unless it is attached already, and writes `tag` and the number of the attached
+ * block. */
 static bool write_ref(const writer *w, unsigned tag, const filch_data *block, const frame *at)
 {
     uint32_t number;
@@ -289,7 +291,7 @@ static bool write_pid(const writer *w, filch_pid pid, const frame *at)
 }
 
 /* Writes a library, or a function of a library, by its name. Returns false, with nothing written, if the value is
- * neither, if names are not allowed in these bytes, or if memory is short. */
+ * neither of them, if `by_name` is not set for these bytes, or if memory is short. */
 static bool write_by_name(const writer *w, int index)
 {
     const char *library, *field;
@@ -305,8 +307,8 @@ static bool write_by_name(const writer *w, int index)
     return true;
 }
 
-/* Writes a stream or a request that is handed over to upgraded code. Returns false, with nothing written, if the
- * value is neither, if nothing is being handed over, or if memory is short. */
+/* Writes a stream or a request; both can only be handed over to upgraded code. Returns false, with nothing written, if
+ * the value is neither of them, if the bytes are not for upgraded code (`hand_over`), or if memory is short. */
 static bool write_own(const writer *w, int index)
 {
     filch_stream stream;
@@ -357,7 +359,7 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     for (const frame *at = up; at != NULL; at = at->up) {
         if (at->table == table) return refuse(w, up, "the table contains itself and cannot be sent");
     }
-    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent");
+    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent: at most 100 levels");
     if (!lua_checkstack(L, 4)) return refuse_size(w, up);
     size_t start = w->bytes->size, values = 0, pairs = 0;
     w->bytes->size += 3;
@@ -419,8 +421,8 @@ static void put_u32(fli_lua_bytes *bytes, unsigned tag, uint32_t number)
     put_bytes(bytes, &number, sizeof number);
 }
 
-/* Writes upvalue `i` of the function at stack index `index`. `number` counts the functions of this message: the
- * function is the `number`-th that was written. */
+/* Writes upvalue `i` of the function at stack index `index`. `number` is the number of this function in
+ * w->bytes->functions. */
 static bool write_variable(const writer *w, int index, int i, uint32_t number, const frame *at, unsigned depth)
 {
     lua_State              *L = w->L;
@@ -443,7 +445,8 @@ static bool write_variable(const writer *w, int index, int i, uint32_t number, c
     return fine;
 }
 
-/* Attaches the code of the function at `index`. */
+/* Attaches the code of the function at `index` to the message. Sets *number to the number of the attached block, and
+ * *variables to the number of upvalues. */
 static bool attach_code(const writer *w, int index, int env, uint32_t *number, int *variables)
 {
     fli_lua_code *code;
@@ -470,7 +473,7 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
         put_u32(w->bytes, FUNCTION_AGAIN, number);
         return true;
     }
-    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent");
+    if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent: at most 100 levels");
     int env = fli_lua_env_of(w->L, index);
     if (!fli_lua_function_add(functions, lua_topointer(w->L, index), &number)) return refuse_size(w, up);
     if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);
@@ -630,7 +633,8 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
-        /* In a spawn (no runner) each check reads the clock, so there are fewer checks. */
+        /* While a spawn reads its values, the process has no runner, and each check reads the clock. Then a check is
+         * made only after every LOOKS pairs. */
         if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL))
             fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
@@ -655,8 +659,8 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* Context of the values that this thread reads: the payload that contains their bytes, or the blocks to which the bytes
- * refer (`refs`). */
+/* What the values that this thread reads may refer to: blocks attached to the payload that contains their bytes, or, if
+ * `payload` is NULL, the blocks `refs`. */
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
@@ -707,7 +711,8 @@ static bool read_own(lua_State *L, const uint8_t **at, const uint8_t *end, uint8
     return true;
 }
 
-/* Pushes function `number`, which has been read before. Returns false if there is no such function. */
+/* Pushes the function with number `number` from the list of functions read so far. Returns false if the list has no
+ * such function. */
 static bool push_function(lua_State *L, uint32_t number)
 {
     if (reading.functions == 0 || number >= lua_rawlen(L, reading.functions)) return false;
@@ -838,7 +843,8 @@ bool fli_lua_decode(lua_State *L, const uint8_t **at, const uint8_t *end)
     return false;
 }
 
-/* Returns the sort of a message from its bytes, which begin with the mark. */
+/* Returns the sort of a message (value, request, reply, refusal, or changed file) from its bytes, which begin with the
+ * mark. */
 static inline fli_lua_sort marked_sort(const uint8_t *bytes, size_t size, uint64_t *id)
 {
     uint8_t tag = bytes[FLI_LUA_MARK_SIZE];
@@ -857,15 +863,15 @@ fli_lua_sort fli_lua_sort_of(const filch_data *data, uint64_t *id)
     return size > 0 && has_mark(bytes, size) ? marked_sort(bytes, size, id) : FLI_LUA_VALUE;
 }
 
-/* Pushes the string in a payload. If the string is long, its block is put into the cache of long strings, provided that
- * a reference to the block can be kept. */
+/* Pushes the string in a payload. If the string is long and the payload can be shared, puts its block into the cache of
+ * long strings, so that the string can be sent again without a copy. */
 static void push_text(lua_State *L, const filch_data *data, size_t size)
 {
     filch_data kept;
     lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
     if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
     bool is_block = filch_raw(&kept) == filch_raw(data);
-    filch_drop(&kept); /* dropped before fli_lua_long_made, which may raise an error */
+    filch_drop(&kept); /* before fli_lua_long_made(), which may raise an error and would leak `kept` */
     if (is_block) fli_lua_long_made(L, data);
 }
 

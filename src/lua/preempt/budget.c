@@ -4,10 +4,11 @@
 #include <lauxlib.h>
 
 #include "lua/host/host.h"
+#include "lua/process/work.h"
 #include "port/clock.h"
 
-/* UNYIELDING_MAX and COUNT are for simulations. UNYIELDING_MAX: number of hooks at places where Lua cannot yield, after
- * which the budget is spent. COUNT: average number of instructions between two hooks. */
+/* Both numbers are for simulations. UNYIELDING_MAX: when the hook has run this many times where Lua cannot yield, the
+ * budget is spent. COUNT: average number of instructions between two runs of the hook. */
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
 /* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed. On
@@ -20,6 +21,11 @@ enum { CLOSE_STACK_MAX = 128 << 10 };
 enum { WALK_TIMES = 4 };
 #define WALK_MEMORY (UINT64_C(16) << 20)
 
+/* GROWTHS_MAX: in a simulation a stack that has doubled this many times, from 2,560 slots on, is not doubled again;
+ * six times is more than string.unpack with its largest format needs. SLOT: bytes of a slot of a Lua stack. EXTRA:
+ * bytes that are added to each stack. */
+enum { GROWTHS_MAX = 6, SLOT = 16, EXTRA = LUA_VERSION_RELEASE_NUM < 50403 ? 0 : 5 * SLOT };
+
 #define TOO_LONG "ran for too long where it cannot be interrupted"
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
@@ -31,7 +37,7 @@ int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
 {
     if (p->spent == NULL) p->spent = words;
-    p->runaway = true; /* set first, because the code below may fail for lack of memory */
+    p->runaway = true; /* set before the error is raised: the error is final even if making its text fails */
     fli_lua_preempt_arm(L);
 }
 
@@ -45,9 +51,9 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
     return luaL_error(L, "%s", words);
 }
 
-/* Returns true if the process has used `times` * `runaway_ns` of its thread's processor time since the first call in
- * this step. That first call comes when the step is late and Lua cannot yield. In a simulation counts the calls instead
- * of time. */
+/* Returns true if the process has used `times` * `runaway_ns` of its thread's processor time since the first call of
+ * this function in this step. It is first called when the step is late and Lua cannot yield. In a simulation, counts
+ * the calls instead of measuring time. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {
@@ -56,6 +62,7 @@ static bool is_spent(fli_lua_proc *p, uint64_t times)
     }
     uint64_t now = fli_clock_cpu_ns();
     if (p->stuck_ns == 0) p->stuck_ns = now;
+    p->stack_growth.checked_ns = now;
     return (now - p->stuck_ns) / times >= p->lua->opt.runaway_ns;
 }
 
@@ -77,8 +84,9 @@ bool fli_lua_budget_due(lua_State *L)
     return false;
 }
 
-/* Returns true if `p` has run for longer than a slice. Before the first step, while the values given to a spawn are
- * read, the watchdog does not see the process, so every walk counts as late then. */
+/* Returns true if `p` has run for longer than a slice. While a spawn reads the values for a new process, the process
+ * has no step that the watchdog sees; then every walk counts as late (unless the option FILCH_LUA_WATCH_NONE is
+ * set). */
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;
@@ -99,6 +107,60 @@ void fli_lua_budget_walk(lua_State *L)
     if (fli_lua_budget_over(L)) (void)luaL_error(L, "%s", TOO_LONG);
 }
 
+/* Returns true if a block of `size` bytes may be a Lua stack. A stack of n slots takes n + 5 slots of 16 bytes (before
+ * Lua 5.4.3: n slots), and n is even if the stack has doubled. The array of a table has a power of two as its size, and
+ * other vectors grow to twice their size, so from Lua 5.4.3 on none of them looks like a stack. */
+static bool is_stack(size_t size)
+{
+    return size % SLOT == 0 && (EXTRA == 0 || size / SLOT % 2 == 1);
+}
+
+/* Returns true if a stack of `size` bytes is twice as large as the one before. Lua 5.4.3 to 5.4.6 allocate the new
+ * stack before they free the old one (`old_size` is 0), so the size is kept for the next call. */
+static bool has_doubled(fli_lua_proc *p, size_t old_size, size_t size)
+{
+    size_t before = old_size != 0 ? old_size : p->stack_size;
+    p->stack_size = size;
+    return size + EXTRA == 2 * before;
+}
+
+/* In a simulation: returns true if a large stack has doubled GROWTHS_MAX times within one active call while the hook
+ * did not run. `ar.i_ci` is only compared. */
+static bool grows_in_circles(lua_State *L, fli_lua_proc *p)
+{
+    lua_Debug   ar;
+    const void *in = lua_getstack(L, 0, &ar) != 0 ? (const void *)ar.i_ci : NULL;
+    if (in != p->grown_in) p->stack_growth.growths = 0;
+    p->grown_in = in;
+    return ++p->stack_growth.growths >= GROWTHS_MAX;
+}
+
+/* Returns true if the step is late and has used `runaway_ns` of processor time since it last checked its budget. Lua
+ * code and Filch's functions check the budget of a late step every few microseconds. So the step is inside stock Lua or
+ * in a function of the embedder. */
+static bool is_unchecked(fli_lua_proc *p)
+{
+    if (!fli_lua_preempt_late(p)) return false;
+    uint64_t now = fli_clock_cpu_ns();
+    if (p->stack_growth.checked_ns == 0) p->stack_growth.checked_ns = now;
+    return now - p->stack_growth.checked_ns >= p->lua->opt.runaway_ns;
+}
+
+bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size)
+{
+    fli_lua_proc *p = (fli_lua_proc *)heap; /* its first member */
+    lua_State    *L = fli_load_rlx(&p->running);
+    if (L == NULL || !is_stack(size)) return true;
+    if (p->runaway) return false; /* also when Lua asks again, after a full collection */
+    bool again = heap->refused;   /* memory is short, and the time since the last check was that of the collection */
+    if (!has_doubled(p, old_size, size) || again) return true;
+    const struct fli_lua_job *job = fli_lua_job_of(p);
+    bool                      stopped = job != NULL && fli_lua_job_stops(job);
+    bool                      too_long = p->simulated ? grows_in_circles(L, p) : job == NULL && is_unchecked(p);
+    if (stopped || too_long) note_spent(L, p, stopped ? "stopped" : TOO_LONG);
+    return !p->runaway;
+}
+
 bool fli_lua_close_too_deep(const fli_lua_proc *p)
 {
     uintptr_t frame = (uintptr_t)__builtin_frame_address(0), base = (uintptr_t)p->stack;
@@ -115,6 +177,6 @@ int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)
     fli_store_rlx(&p->running, running);
     p->closing = closing;
     p->no_yield--;
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    (void)fli_lua_ends_with(p, status);
     return status;
 }

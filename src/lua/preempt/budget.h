@@ -24,26 +24,27 @@
 #include "lua/preempt/preempt.h"
 #include "lua/process/proc.h"
 
-/* Returns true if no protected call may catch the current error: memory or budget is spent, or the process is
- * ending. */
+/* Returns true if the current error is final, so that no protected call may catch it: memory has run out, the budget is
+ * spent, or the process is ending. */
 static inline bool fli_lua_is_final(const fli_lua_proc *p)
 {
     return p->out_of_memory || p->exiting || p->runaway;
 }
 
-/* Called after a protected call that returned `status`. If `status` is LUA_ERRMEM, records that memory has run out.
- * Returns true if the error must not be caught: see fli_lua_is_final(). */
+/* Called after a protected call that returned `status`. If `status` is LUA_ERRMEM, records that memory has run out,
+ * unless the budget is spent: then the allocator may have refused a request for that reason. Returns true if the error
+ * must not be caught: see fli_lua_is_final(). */
 static inline bool fli_lua_ends_with(fli_lua_proc *p, int status)
 {
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
+    if (status == LUA_ERRMEM && !p->runaway) p->out_of_memory = true;
     return fli_lua_is_final(p);
 }
 
 /* Raises the value on top of the stack again, as an error that no protected call catches. */
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p);
 
-/* Called when the step is late where Lua cannot yield. Raises the final error if the budget is spent. Otherwise
- * returns; the first call in a step records the time. */
+/* Called when the step is late at a place where Lua cannot yield. Raises the final error if the budget is spent.
+ * Otherwise returns; the first call in a step records the time from which the budget is counted. */
 void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
 
 /* Ends the process: raises the final error with the text `words`. */
@@ -61,6 +62,14 @@ bool fli_lua_budget_due(lua_State *L);
 bool fli_lua_budget_over(lua_State *L);
 /* Calls fli_lua_budget_over() and raises the final error if it returns true. */
 void fli_lua_budget_walk(lua_State *L);
+
+/* For the allocator (fli_lua_heap.may_grow). Stock Lua calls neither a hook nor a function of Filch while it looks for
+ * the function at the end of a chain of __call metamethods. The chain may be a circle, and each element moves the
+ * values on the stack by one slot, so the time grows with the square of the stack. Only the allocator is called,
+ * whenever the stack must double. Returns false, so that Lua raises an error, if the budget is spent: if the step is
+ * late and has used `runaway_ns` of processor time since it last checked the budget. In a simulation: if the stack has
+ * doubled several times in a row within one call. */
+bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size);
 
 /* Raises an error unless the value at `index` is a table or has metamethods by which it can be read like a table.
  * Defined in tables.c. */

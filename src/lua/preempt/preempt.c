@@ -33,14 +33,14 @@
 #include "port/thread.h"
 
 /* LONGEST: in a simulation a step is interrupted after at most 2^LONGEST instructions (short intervals are more likely:
- * 2,048 on average). JOB_MAX: in a simulation a job of work.run is ended when the hook has run this often in it. TIMED:
- * instructions between two readings of the clock with the option FILCH_LUA_WATCH_COUNT, about 0.1 ms. AGAIN: the
- * watchdog sets the hook of a late step anew at every AGAIN-th check. AGAIN_COUNT: instructions, some microseconds,
- * after which the hook runs again in a step that could not yield. */
+ * 2,048 on average). JOB_MAX: in a simulation a job of work.run is ended when the hook has run JOB_MAX times in the
+ * job. TIMED: number of instructions between two readings of the clock with the option FILCH_LUA_WATCH_COUNT, about 0.1
+ * ms. AGAIN: at every AGAIN-th check of a late step the watchdog sets the hook again. AGAIN_COUNT: number of
+ * instructions (some microseconds) after which the hook runs again in a step that could not yield. */
 enum { LONGEST = 15, JOB_MAX = 50000, TIMED = 10000, AGAIN = 16, AGAIN_COUNT = 500 };
 
-/* `running`: the process that this thread runs, for the signal handler. `runner`: the thread's runner, valid while
- * `serial` is the serial of the host. */
+/* `running`: the process that this thread runs; read by the signal handler. `runner`: the runner of this thread for the
+ * host with the number `serial`; not valid for other hosts. */
 static __thread struct {
     fli_lua_proc *volatile running;
     fli_lua_runner *runner;
@@ -49,8 +49,9 @@ static __thread struct {
 
 /* ---- in the step that is interrupted --------------------------------------------------------------------------- */
 
-/* Called by the hook in a job. A job does not yield, because no other job needs its thread. It is ended if its result
- * is no longer wanted. In a simulation a job runs on the only thread, so it is also ended after JOB_MAX hooks. */
+/* Called in a job, by the hook and by long loops in C. A job does not yield, because no other job needs its thread. The
+ * job is ended if its result is no longer wanted. In a simulation a job runs on the only thread, so it is also ended
+ * after JOB_MAX calls. */
 void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
 {
     bool too_long = p->simulated && ++p->counted.unyielding >= JOB_MAX;
@@ -107,6 +108,7 @@ static void hook(lua_State *L, lua_Debug *ar)
     if (p->runaway) (void)fli_lua_budget_stop(L, p, "stopped");
     if (p->runner != NULL) lua_sethook(L, NULL, 0, 0);
     else lua_sethook(L, hook, LUA_MASKCOUNT, p->simulated ? draw_count(p) : timed_count(p));
+    if (p->simulated) p->stack_growth.growths = 0;
     if (fli_lua_job_of(p) != NULL) {
         fli_lua_preempt_now(L, p);
         return;
@@ -132,8 +134,8 @@ void fli_lua_preempt_arm(lua_State *L)
 }
 
 /* Sets the hook in the state of `p`, unless a hook is set there already: lua_sethook walks over all active calls, of
- * which there may be a million. Every AGAIN-th check of a late step sets the hook in any case, because the hook may be
- * half set: it may have removed itself while an earlier call of this function was setting it. */
+ * which there may be a million. Every AGAIN-th check of a late step sets the hook in any case: if the hook removed
+ * itself while an earlier call of this function was setting it, the mask may be set without a hook function. */
 static void set_hook(const fli_lua_proc *p)
 {
     lua_State *L = p != NULL ? fli_load_rlx(&p->running) : NULL;
@@ -172,17 +174,18 @@ static void interrupt_runner(const struct filch_lua *lua, fli_lua_runner *runner
     fli_lua_safepoint_release(&runner->safepoint);
 }
 
-/* Checks all runners for late steps. Returns true if a runner is in a step, or has run one since the last check. */
+/* Checks all runners for late steps. Returns true if at least one thread is in a step, or has run a step since the last
+ * check. */
 static bool look(struct filch_lua *lua)
 {
     bool busy = false;
     for (fli_lua_runner *runner = lua->watchdog.runners; runner != NULL; runner = runner->next) {
-        uint64_t turn = fli_load_rlx(&runner->turn);
-        if (turn != runner->seen || turn % 2 == 1) busy = true;
-        if (turn == runner->seen && turn % 2 == 1) {
+        uint64_t mark = fli_load_rlx(&runner->step_mark);
+        if (mark != runner->seen || mark % 2 == 1) busy = true;
+        if (mark == runner->seen && mark % 2 == 1) {
             if (fli_add_rlx(&runner->late, 1) + 1 >= FLI_LUA_LATE) interrupt_runner(lua, runner);
         }
-        runner->seen = turn;
+        runner->seen = mark;
     }
     return busy;
 }
@@ -266,8 +269,8 @@ void fli_lua_watchdog_fini(struct filch_lua *lua)
 
 /* ---- around a step ------------------------------------------------------------------------------------------- */
 
-/* Returns this thread's runner of the host, an existing or a new one. Returns NULL if there is no memory: then the
- * watchdog does not see the step. */
+/* Returns the runner of this thread for the host; creates it if needed. Returns NULL if memory is short: then the
+ * watchdog does not see the steps of this thread. */
 static fli_lua_runner *find_runner(struct filch_lua *lua)
 {
     fli_lua_watchdog *watchdog = &lua->watchdog;
@@ -305,8 +308,9 @@ static void run_now(fli_lua_runner *runner, fli_lua_proc *p)
     fli_store_rel(&runner->proc, p); /* PAIR lua.runs, release half */
 }
 
-/* Records that the thread runs `next`, or no process if NULL. `p` may be freed afterwards: a watchdog that has read `p`
- * holds the safepoint, and this function waits until it is released. A later check does not read `p`. */
+/* Records that the thread no longer runs `p`, but `next` (NULL: no process). After this call `p` may be freed: a
+ * watchdog that has already read `p` holds the safepoint, and this function waits until the safepoint is released.
+ * Later checks of the watchdog do not find `p`. */
 static void run_no_more(fli_lua_runner *runner, fli_lua_proc *p, fli_lua_proc *next)
 {
     fli_store_rel(&runner->proc, next); /* PAIR lua.runs, release half */
@@ -322,12 +326,13 @@ void fli_lua_preempt_begin(fli_lua_proc *p, fli_lua_proc **before)
     p->runner = NULL;
     p->counted.began_ns = 0;
     p->stuck_ns = 0;
+    p->stack_growth.checked_ns = 0;
     if (!watchdog->running || p->simulated) return;
     fli_lua_runner *runner = this_thread.serial == watchdog->serial ? this_thread.runner : find_runner(p->lua);
     if (runner == NULL) return;
     run_now(runner, p);
     if (fli_load_rlx(&runner->late) != 0) fli_store_rlx(&runner->late, 0);
-    fli_count(&runner->turn, 1);
+    fli_count(&runner->step_mark, 1);
     if (fli_lua_safepoint_is_held(&watchdog->asleep) != 0) wake(watchdog);
 }
 
@@ -335,7 +340,7 @@ void fli_lua_preempt_end(fli_lua_proc *p, fli_lua_proc *before)
 {
     this_thread.running = before;
     if (p->runner == NULL) return;
-    fli_count(&p->runner->turn, 1);
+    fli_count(&p->runner->step_mark, 1);
     run_no_more(p->runner, p, NULL);
 }
 
@@ -351,9 +356,9 @@ void fli_lua_preempt_return(fli_lua_proc *p, fli_lua_proc *of)
     if (of->runner != NULL) {
         this_thread.running = of;
         run_no_more(of->runner, p, of);
-        /* While `p` ran inside this step, the watchdog set the hook only in the state of `p`. If the step is late, sets
-         * it in the state of `of` too. Otherwise a process that lends its step again and again would never be
-         * interrupted. */
+        /* While `p` ran inside the step of `of`, the watchdog set the hook only in the state of `p`. If the step is
+         * late, sets the hook in the state of `of` too. Otherwise a process that runs other states inside its step
+         * again and again would never be interrupted. */
         lua_State *L = fli_load_rlx(&of->running);
         if (L != NULL && fli_lua_is_late(of->runner)) fli_lua_preempt_arm(L);
     }

@@ -33,8 +33,9 @@
 struct filch_lua;
 struct fli_lua_proc;
 
-/* Number of checks that must find the same step before it counts as late. The first check may come half a slice
- * after the beginning of the step. */
+/* A step is late when this many checks in a row have found the same step as the check before. The watchdog checks twice
+ * per slice, and first finds the step up to half a slice after its beginning. So a late step has run for 1 to 1.5
+ * slices. */
 enum { FLI_LUA_LATE = 2 };
 
 /* One runner for each thread that runs processes or jobs of this host. */
@@ -42,44 +43,47 @@ typedef struct fli_lua_runner {
     struct fli_lua_runner *next;
     uint64_t               thread;
     fli_lua_safepoint      safepoint; /* owner: the thread of this runner; holder: the watchdog */
-    /* Odd while a step runs; each step has another number.  writes: the runner's thread.  reads: the watchdog. */
-    FLI_ATOMIC(uint64_t) turn;
+    /* Odd while a step runs. Grows by one at the beginning and at the end of each step.  writes: the runner's thread.
+     * reads: the watchdog. */
+    FLI_ATOMIC(uint64_t) step_mark;
     /* The process that the thread runs; NULL: none.  writes: the runner's thread.  reads: the watchdog, while it holds
      * the safepoint.  PAIR lua.runs */
     FLI_ATOMIC(struct fli_lua_proc *) proc;
-    /* Number of checks that have found the current step.  writes: the watchdog; the runner's thread, which sets it to
-     * 0.  reads: the watchdog and the runner's thread. */
+    /* Number of checks that found the same step as the check before.  writes: the watchdog; the runner's thread, which
+     * sets it to 0 at the beginning of a step.  reads: the watchdog and the runner's thread. */
     FLI_ATOMIC(uint32_t) late;
-    uint64_t             seen; /* used by the watchdog only: `turn` at its last check */
+    uint64_t             seen; /* used by the watchdog only: `step_mark` at its last check */
 } fli_lua_runner;
 
 typedef struct fli_lua_watchdog {
-    fli_mutex       lock; /* protects all fields that are not atomic */
+    /* protects `stop`, `runners` and their `seen`; the other fields are set before the first step */
+    fli_mutex       lock;
     fli_cond        wake;
     fli_thread      thread;
     bool            running, stop;
-    bool            strict; /* kind of the safepoints: see safepoint.h */
+    bool            strict; /* the safepoints are strict: see safepoint.h */
     fli_lua_runner *runners;
-    uint64_t        serial; /* number of the host; unique in the program, never reused */
-    /* Held while the watchdog sleeps until a step wakes it. So for each step that begins, either the watchdog sees its
-     * turn, or the step sees that `asleep` is held. The watchdog holds it; the watchdog, or the step that wakes it,
-     * releases it under the lock. */
+    uint64_t        serial; /* random number that identifies the host */
+    /* Held while the watchdog sleeps, until a step wakes it. So for each step that begins, either the watchdog sees the
+     * `step_mark` of the step, or the step sees that `asleep` is held and wakes the watchdog. The watchdog takes the
+     * safepoint; the watchdog or the step releases it. Both do so under the lock. */
     alignas(FLI_LINE) fli_lua_safepoint asleep;
 } fli_lua_watchdog;
 
 filch_err fli_lua_watchdog_init(struct filch_lua *lua);
 void      fli_lua_watchdog_fini(struct filch_lua *lua);
 
-/* Called before and after the Lua part of a step. In a simulation a step may run inside the send of another step:
- * *before stores that other process until fli_lua_preempt_end(). */
+/* Called before and after the Lua part of a step of `p`. In a simulation this step may run inside a send in the step of
+ * another process: *before is that other process (otherwise NULL), to be passed to fli_lua_preempt_end(). */
 void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 
-/* Called before and after code of another state, that of `p`, runs inside the step of `of`. */
+/* Called before and after code in the state of `p` runs inside the step of another process, `of`. */
 void fli_lua_preempt_lend(struct fli_lua_proc *p, const struct fli_lua_proc *of);
 void fli_lua_preempt_return(struct fli_lua_proc *p, struct fli_lua_proc *of);
 
-/* Returns true if this step has taken longer than a slice. For C functions that can yield. */
+/* Returns true if the step that the runner's thread runs has taken longer than a slice. Used by C functions that can
+ * yield. */
 static inline bool fli_lua_is_late(const fli_lua_runner *runner)
 {
     return runner != NULL && fli_load_rlx(&runner->late) >= FLI_LUA_LATE;
@@ -93,11 +97,11 @@ void fli_lua_preempt_settle(struct fli_lua_proc *p);
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);
-/* Called in a job, which does not yield. Raises an error if the result of the job is no longer wanted, or if the job
- * has run for too long in a simulation. */
+/* Called in a job of work.run, which does not yield. Raises an error that ends the job if its result is no longer
+ * wanted, or if the job has run for too long in a simulation. */
 void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);
 
-/* Sets the counting hook if this state needs one. */
+/* Sets the counting hook in the state of `p` in a simulation, and with the option FILCH_LUA_WATCH_COUNT. */
 void fli_lua_preempt_count(struct fli_lua_proc *p);
 
 #endif

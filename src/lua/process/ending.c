@@ -5,8 +5,10 @@
  */
 #include <lauxlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/preempt/budget.h"
@@ -19,20 +21,35 @@ static void add_text(fli_lua_bytes *text, const char *more)
     (void)fli_lua_bytes_add(text, more, strlen(more));
 }
 
-static void add_level(fli_lua_bytes *text, lua_State *L, lua_Debug *ar)
+/* Where a traceback is written to: one of both. */
+typedef struct sink {
+    fli_lua_bytes *bytes;
+    luaL_Buffer   *buffer;
+} sink;
+
+static void add_trace(const sink *to, const char *more)
 {
-    char line[256];
+    if (to->bytes != NULL) add_text(to->bytes, more);
+    else luaL_addstring(to->buffer, more);
+}
+
+/* Adds one line of the traceback. The names in it are chosen by the script, so they are escaped. */
+static void add_level(const sink *to, lua_State *L, lua_Debug *ar)
+{
+    char line[768], source[LUA_IDSIZE * FLI_ESCAPE_GROWTH], name[128];
     lua_getinfo(L, "Slnt", ar);
-    int    used = ar->currentline > 0 ? snprintf(line, sizeof line, "\n\t%s:%d: in ", ar->short_src, ar->currentline)
-                                      : snprintf(line, sizeof line, "\n\t%s: in ", ar->short_src);
+    (void)fli_escape(source, sizeof source, ar->short_src, strlen(ar->short_src));
+    int    used = ar->currentline > 0 ? snprintf(line, sizeof line, "\n\t%s:%d: in ", source, ar->currentline)
+                                      : snprintf(line, sizeof line, "\n\t%s: in ", source);
     size_t at = (size_t)used, room = sizeof line - at;
-    if (ar->name != NULL)
-        snprintf(line + at, room, "%s '%.100s'", ar->namewhat[0] != '\0' ? ar->namewhat : "function", ar->name);
-    else if (*ar->what == 'm') snprintf(line + at, room, "main chunk");
+    if (ar->name != NULL) {
+        (void)fli_escape(name, sizeof name, ar->name, strlen(ar->name));
+        snprintf(line + at, room, "%s '%s'", ar->namewhat[0] != '\0' ? ar->namewhat : "function", name);
+    } else if (*ar->what == 'm') snprintf(line + at, room, "main chunk");
     else if (*ar->what == 'C') snprintf(line + at, room, "?");
-    else snprintf(line + at, room, "function <%s:%d>", ar->short_src, ar->linedefined);
-    add_text(text, line);
-    if (ar->istailcall) add_text(text, "\n\t(...tail calls...)");
+    else snprintf(line + at, room, "function <%s:%d>", source, ar->linedefined);
+    add_trace(to, line);
+    if (ar->istailcall) add_trace(to, "\n\t(...tail calls...)");
 }
 
 static int count_levels(lua_State *L)
@@ -51,21 +68,35 @@ static int count_levels(lua_State *L)
     return high - 1;
 }
 
-static void add_traceback(fli_lua_bytes *text, lua_State *L)
+static void add_traceback(const sink *to, lua_State *L, int first)
 {
     lua_Debug ar;
     int       last = count_levels(L), skip_from = last > LEVELS_FIRST + LEVELS_LAST ? LEVELS_FIRST : -1;
     char      line[64];
-    add_text(text, "\nstack traceback:");
-    for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    add_trace(to, "\nstack traceback:");
+    for (int level = first; lua_getstack(L, level, &ar); level++) {
         if (level == skip_from) {
             snprintf(line, sizeof line, "\n\t... (skipping %d levels)", last - LEVELS_LAST - level + 1);
-            add_text(text, line);
+            add_trace(to, line);
             level = last - LEVELS_LAST;
             continue;
         }
-        add_level(text, L, &ar);
+        add_level(to, L, &ar);
     }
+}
+
+void fli_lua_push_trace(lua_State *L, fli_lua_task *task)
+{
+    luaL_Buffer buffer; /* not fli_lua_bytes, which an error of Lua would leak */
+    sink        to = { .buffer = &buffer };
+    size_t      size;
+    const char *words = lua_tolstring(L, 1, &size);
+    luaL_buffinit(L, &buffer);
+    luaL_addlstring(&buffer, words, size);
+    add_traceback(&to, L, 2);
+    luaL_pushresult(&buffer);
+    task->trace = lua_tostring(L, -1);
+    task->said = size;
 }
 
 /* Pushes the text of the error at index 1. For a table without __tostring: the string in its field `message`, or a text
@@ -82,8 +113,9 @@ static int say(lua_State *L)
     return 1;
 }
 
-/* Appends the text of the error on top of L's stack to `text`. */
-static void add_error(fli_lua_bytes *text, lua_State *L)
+/* Appends the text of the error on top of L's stack to `text`. Returns the size of the text without the traceback that
+ * fli_lua_push_trace() has added to it. */
+static size_t add_error(fli_lua_bytes *text, lua_State *L, const fli_lua_task *task)
 {
     size_t      size;
     const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &size) : NULL;
@@ -94,27 +126,45 @@ static void add_error(fli_lua_bytes *text, lua_State *L)
     }
     if (words == NULL) add_text(text, "(an error object without a text)");
     else (void)fli_lua_bytes_add(text, words, size < TEXT_MAX / 2 ? size : TEXT_MAX / 2);
+    /* compares addresses: a string with the same bytes may be the script's own */
+    bool traced = task != NULL && words != NULL && words == task->trace;
+    return traced && task->said < text->size ? task->said : text->size;
 }
 
-/* Calls on_failure, unless the process was cancelled or killed, or on_failure was called before. */
-static void report(fli_lua_proc *p, filch_err error, const void *text, size_t size)
+/* Calls on_failure, unless the process was cancelled or killed, or on_failure was called before. The first `said` bytes
+ * of `text` are words of the script, which are escaped, so that they cannot look like lines that the host writes; the
+ * rest is the traceback. If there is no memory for the escaped text, reports only its beginning. */
+static void report(fli_lua_proc *p, filch_err error, const char *text, size_t said, size_t size)
 {
     const filch_lua_options *opt = &p->lua->opt;
     if (p->reported || error == FILCH_ECANCELLED || error == FILCH_EKILLED) return;
     p->reported = true;
-    if (opt->on_failure != NULL) opt->on_failure(opt->on_failure_user, p->self, p->code->kind->name, error, text, size);
+    if (opt->on_failure == NULL) return;
+    char few[512], *escaped = NULL;
+    if (fli_escape_is_needed(text, said)) {
+        size_t room = said * FLI_ESCAPE_GROWTH + 1, rest = size - said;
+        escaped = malloc(room + rest);
+        size = fli_escape(escaped != NULL ? escaped : few, escaped != NULL ? room : sizeof few, text, said);
+        if (escaped != NULL) {
+            memcpy(escaped + size, text + said, rest);
+            size += rest;
+        }
+        text = escaped != NULL ? escaped : few;
+    }
+    opt->on_failure(opt->on_failure_user, p->self, p->code->kind->name, error, text, size);
+    free(escaped);
 }
 
 void fli_lua_report_end(fli_lua_proc *p)
 {
     filch_err   error = filch_close_error(p->sched);
     const char *text = filch_err_text(error);
-    if (error != FILCH_OK) report(p, error, text, strlen(text));
+    if (error != FILCH_OK) report(p, error, text, strlen(text), strlen(text));
 }
 
 filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_t size)
 {
-    report(p, error, text, size);
+    report(p, error, text, size, size);
     return filch_fail(p->out, error, filch_bytes(text, size));
 }
 
@@ -132,17 +182,19 @@ static filch_err end_exit(fli_lua_proc *p)
     return err == FILCH_OK ? FILCH_OK : fail_plain(p, err);
 }
 
-/* Runs the pending __close handlers of L and then makes the text of the error. Both run under the budget: p->running is
- * set so that the watchdog finds L. If the budget is spent, no Lua code runs, because the hook that raised the error
- * may have left L without hooks. */
-static void close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
+/* Runs the pending __close handlers of L, and then makes the text of the error. Both may run Lua code, so p->running is
+ * set: the watchdog finds L, and the budget limits the code. If the budget is spent already, runs no Lua code, because
+ * the hook that raised the error may have left L without hooks. Returns the size of the text without a traceback. */
+static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
 {
+    size_t said = 0;
     p->no_yield++;
     fli_store_rlx(&p->running, L);
-    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* the error stays on top of the stack */
-    if (!fli_lua_is_final(p)) add_error(words, L);
+    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
+    if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
     fli_store_rlx(&p->running, NULL);
     p->no_yield--;
+    return said;
 }
 
 static void add_limit(fli_lua_bytes *words, const char *format, unsigned long long limit)
@@ -152,16 +204,17 @@ static void add_limit(fli_lua_bytes *words, const char *format, unsigned long lo
     add_text(words, text);
 }
 
-filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words)
+filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words, size_t *without)
 {
     fli_lua_bytes trace, said;
     fli_lua_bytes_init(&trace, TEXT_MAX);
     fli_lua_bytes_init(&said, TEXT_MAX);
-    if (status == LUA_ERRMEM) p->out_of_memory = true;
-    if (!p->exiting) add_traceback(&trace, L);
-    bool      was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0;
+    (void)fli_lua_ends_with(p, status);
+    if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
+    bool was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0 &&
+                         lua_rawlen(L, -1) == strlen("cancelled");
     filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
-    close_and_say(p, L, &said);
+    size_t    without_trace = close_and_say(p, L, &said);
     if (p->out_of_memory) {
         add_limit(words,
                   p->heap.over_total ? "not enough memory: all processes together may hold %llu bytes"
@@ -175,6 +228,7 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     } else {
         (void)fli_lua_bytes_add(words, said.at, said.size);
     }
+    *without = words->size < without_trace || without_trace == 0 ? words->size : without_trace;
     (void)fli_lua_bytes_add(words, trace.at, trace.size);
     fli_lua_bytes_fini(&said);
     fli_lua_bytes_fini(&trace);
@@ -185,11 +239,13 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
 {
     fli_lua_bytes words;
     fli_lua_bytes_init(&words, TEXT_MAX);
-    filch_err error = fli_lua_error_words(p, task->L, status, &words);
+    size_t    said;
+    filch_err error = fli_lua_error_words(p, task->L, status, &words, &said);
     /* If a __close handler spends the budget after process.exit(), the process has failed. If that happens after
      * process.upgrade(), the upgrade still takes place. */
-    bool      ended = p->exiting && (!p->runaway || p->next != NULL);
-    filch_err err = ended ? end_exit(p) : fli_lua_fail(p, error, words.at, words.size);
+    bool ended = p->exiting && (!p->runaway || p->next != NULL);
+    if (!ended) report(p, error, (const char *)words.at, said, words.size);
+    filch_err err = ended ? end_exit(p) : filch_fail(p->out, error, filch_bytes(words.at, words.size));
     fli_lua_bytes_fini(&words);
     return err;
 }

@@ -46,8 +46,8 @@ void fli_lua_inbox_take(fli_lua_proc *p)
     else p->event_at++;
 }
 
-/* Takes memory for a kept message, and charges the process for `size` bytes of payload. Returns NULL if the memory
- * limit does not allow both. */
+/* Takes memory for a kept message from the heap, and charges the heap for `size` bytes of payload. Returns NULL, and
+ * changes nothing, if the memory limit does not allow it. */
 static fli_lua_saved *try_reserve(fli_lua_heap *heap, size_t size)
 {
     if (!fli_lua_heap_charge(heap, size)) return NULL;
@@ -136,6 +136,26 @@ filch_err fli_lua_inbox_end(fli_lua_proc *p)
     return err;
 }
 
+void fli_lua_inbox_left(fli_lua_proc *p)
+{
+    p->left = 0;
+    for (; p->event_at < p->event_count; p->event_at++) {
+        const filch_event *event = &p->events[p->event_at];
+        uint64_t           id;
+        if (event->type != FILCH_EVENT_MESSAGE) continue;
+        fli_lua_sort sort = fli_lua_sort_of(&event->data, &id);
+        p->left += sort != FLI_LUA_OUTDATED && sort != FLI_LUA_REPLY && sort != FLI_LUA_FAILURE;
+    }
+}
+
+uint64_t fli_lua_inbox_unread(const fli_lua_proc *p)
+{
+    uint64_t unread = p->left;
+    for (const fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next)
+        unread += saved->type == FILCH_EVENT_MESSAGE;
+    return unread;
+}
+
 filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
 {
     while (from->saved != NULL) {
@@ -146,7 +166,7 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to)
         saved->next = NULL;
         *to->saved_end = saved;
         to->saved_end = &saved->next;
-        from->saved = old->next; /* the memory of `old` is freed with the rest of the old heap */
+        from->saved = old->next; /* the memory of `old` is freed later, with the whole heap of `from` */
     }
     from->saved_end = &from->saved;
     return FILCH_OK;

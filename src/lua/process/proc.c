@@ -32,8 +32,8 @@ static int return_all(lua_State *L, int status, lua_KContext ctx)
     return lua_gettop(L);
 }
 
-/* Continues run_method() when the chunk has returned: calls the function `name` (upvalue 1) of the table that the chunk
- * returned. */
+/* Continuation of run_method(), after the chunk has returned: calls a function of the table that the chunk returned.
+ * Upvalue 1 is the name of this function. */
 static int call_method(lua_State *L, int status, lua_KContext nargs)
 {
     (void)status;
@@ -52,8 +52,9 @@ static int call_method(lua_State *L, int status, lua_KContext nargs)
     return lua_gettop(L);
 }
 
-/* Body of a process that runs a method. Upvalues: the name of the method, and whether it may be missing. Arguments:
- * the chunk, then the arguments that both the chunk and the method get. */
+/* First function of a process that is started with a method: calls the chunk, and then the function with the method's
+ * name in the table that the chunk returned. Upvalues: the name of the method, and whether it may be missing.
+ * Arguments: the chunk, then the arguments that both the chunk and the method get. */
 static int run_method(lua_State *L)
 {
     int nargs = lua_gettop(L) - 1;
@@ -63,8 +64,8 @@ static int run_method(lua_State *L)
     return call_method(L, LUA_OK, nargs);
 }
 
-/* Sets the upvalues of the function on top of the stack, and pushes the arguments above it. Returns false if the
- * bytes are not valid. */
+/* Sets the upvalues of the function on top of the stack, and pushes the arguments above it. Both come from `start`.
+ * Returns false if start->bytes are not valid. */
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 {
     const uint8_t *at = start->bytes, *end = start->size > 0 ? at + start->size : at;
@@ -92,8 +93,9 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
     return true;
 }
 
-/* Prepares the stack of the main task: the function of the code (with start->method: run_method() first), then the
- * arguments. Called with the function of the code at 1 and `start` at 2. */
+/* Lua function: its arguments are the function of the code, and `start`. Returns the stack for the main task: the
+ * function to run, then its arguments. The function to run is that of the code; if start->method is set, it is
+ * run_method(), with the function of the code as its first argument. */
 static int push_main_task(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);
@@ -109,8 +111,8 @@ static int push_main_task(lua_State *L)
     return lua_gettop(L);
 }
 
-/* Called with the function of the code on the stack of a new state. Leaves the first function of the main task and its
- * arguments there. */
+/* Called with the function of the code on the stack of a new state. Replaces it by the function that the main task runs
+ * first, and the arguments of that function. Returns a status of lua_pcall. */
 static int push_beginning(lua_State *L, const fli_lua_start *start)
 {
     bool by_name = start->old != NULL && start->method != NULL;
@@ -121,8 +123,8 @@ static int push_beginning(lua_State *L, const fli_lua_start *start)
     return lua_pcall(L, 2, LUA_MULTRET, 0);
 }
 
-/* Returns the seed of the process. A process restarted by its supervisor must not draw the same random numbers as the
- * failed one, so its seed also depends on its pid. */
+/* Returns the seed of the process's random numbers. A process that its supervisor restarts must not draw the same
+ * random numbers as the failed process, so its seed also depends on its pid. */
 static uint64_t seed_of(const fli_lua_start *start, filch_pid self)
 {
     return start->again ? fli_prng_mix(start->seed ^ self.serial) : start->seed;
@@ -168,7 +170,8 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     return p;
 }
 
-/* Writes the reason of a failed start to start->text. The error is on top of p's stack, unless memory has run out. */
+/* Writes to start->text why the process could not be started. The error is on top of the stack of `p`, unless memory
+ * has run out. */
 static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
 {
     /* The text must differ from Lua's own "not enough memory": Filch treats an error with exactly that text as a memory
@@ -185,7 +188,8 @@ static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int s
     snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error object without a text");
 }
 
-/* Frees everything of a process that could not be started. */
+/* Called for a process that could not be started: writes the reason to start->text and frees everything of the process.
+ * Returns the error code. */
 static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
 {
     if (start->text != NULL) write_start_error(start, p, status);
@@ -224,6 +228,7 @@ void fli_lua_close(void *self)
     fli_lua_proc     *p = *(fli_lua_proc **)self;
     struct filch_lua *lua = p->lua;
     fli_lua_report_end(p);
+    (void)!filch_close_unread(p->sched, fli_lua_inbox_unread(p));
     fli_lua_file_subscribe(p, false);
     for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
@@ -239,7 +244,8 @@ void fli_lua_close(void *self)
 
 /* ---- stepping ----------------------------------------------------------------------------------------------- */
 
-/* Handles an event that is not a message. Sets *notice if the event was added to the kept messages. */
+/* Handles an event that is not a message. Sets *notice if the event is a notice, which was added to the kept
+ * messages. */
 static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
 {
     switch (event->type) {
@@ -320,7 +326,7 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
 }
 
-/* Ends the process when memory runs out outside of its tasks. The error names no place in the program, because no Lua
+/* Ends the process when memory runs out while no task runs. The error names no place in the program, because no Lua
  * code was running. */
 static filch_err end_without_memory(fli_lua_proc *p)
 {
@@ -328,7 +334,7 @@ static filch_err end_without_memory(fli_lua_proc *p)
     return fli_lua_fail(p, FILCH_LUA_EMEMORY, text, sizeof text - 1);
 }
 
-static filch_err rest(fli_lua_proc *p)
+static filch_err choose_status(fli_lua_proc *p)
 {
     filch_err err = fli_lua_inbox_end(p);
     if (err == FILCH_OK) err = fli_lua_alarms_set(p);
@@ -351,13 +357,16 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
-        /* A task that runs a C function executes no Lua instruction, so no hook reports that the slice is over. */
+        /* Also checked here, because a task that runs a C function executes no Lua instruction, at which the hook would
+         * pause it. */
         paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
     fli_lua_preempt_end(p, before);
-    if (paused) (void)fli_lua_now(p); /* reads the clock so that the worker notices how late it is */
+    /* reads the clock: if the step has taken long, the worker then checks its timers before the next step */
+    if (paused) (void)fli_lua_now(p);
     if (p->rare != NULL) fli_lua_long_forget(p);
-    if (!over) err = err == FILCH_OK ? rest(p) : end_without_memory(p);
+    if (!over) err = err == FILCH_OK ? choose_status(p) : end_without_memory(p);
+    fli_lua_inbox_left(p);
     p->out = NULL;
     return err;
 }

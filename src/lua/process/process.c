@@ -19,7 +19,7 @@
 
 /* ---- pids and requests ---------------------------------------------------------------------------------------- */
 
-/* The process that sent a request, and the id of the request. */
+/* A request that a process has received: the process that sent it, and its id. */
 typedef struct request {
     filch_pid from;
     uint64_t  id;
@@ -75,8 +75,10 @@ int fli_lua_pid_text(lua_State *L)
 
 static int request_index(lua_State *L)
 {
+    size_t         size;
     const request *from = to_request(L, 1);
-    if (from == NULL || strcmp(luaL_checkstring(L, 2), "pid") != 0) return 0;
+    const char    *name = luaL_checklstring(L, 2, &size);
+    if (from == NULL || strlen(name) != size || strcmp(name, "pid") != 0) return 0;
     fli_lua_push_pid(L, from->from);
     return 1;
 }
@@ -112,9 +114,21 @@ int fli_lua_return_error(lua_State *L, filch_err err)
     return 2;
 }
 
+const char *fli_lua_call_error(filch_err err)
+{
+    return err == FILCH_EINVAL && filch_err_detail()[0] != '\0' ? filch_err_detail() : filch_err_text(err);
+}
+
+int fli_lua_return_refusal(lua_State *L, filch_err err)
+{
+    lua_pushnil(L);
+    lua_pushstring(L, fli_lua_call_error(err));
+    return 2;
+}
+
 int fli_lua_return(lua_State *L, filch_err err)
 {
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     lua_pushboolean(L, 1);
     return 1;
 }
@@ -129,8 +143,8 @@ static int return_one(lua_State *L, int status, lua_KContext ctx)
     return 1;
 }
 
-/* Called at the end of a send. Yields if the process has used up its send budget or its time slice, so that the
- * receivers can run. */
+/* Called at the end of a send. Yields if the process has used up its slice, or has sent as many messages as one step
+ * should (filch_should_yield), so that the receivers can run. */
 static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
 {
     int results = fli_lua_return(L, err);
@@ -138,8 +152,8 @@ static int sent(lua_State *L, fli_lua_proc *p, filch_err err)
     return results;
 }
 
-/* Continues a send that waited for space in a mailbox. Returns its result if it was completed. If the task was
- * cancelled, raises the cancel; the message may still arrive. */
+/* Continues a send that waited for space in the receiver's mailbox. Returns the result if the send was completed. If
+ * the task was cancelled, raises the cancel; the message may still arrive. */
 static int go_on_send(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -149,14 +163,14 @@ static int go_on_send(lua_State *L, int status, lua_KContext ctx)
     if (task->answered) {
         task->answered = false;
         filch_drop(&task->answer);
-        return fli_lua_return(L, task->error);
+        return task->error == FILCH_OK ? fli_lua_return(L, FILCH_OK) : fli_lua_return_error(L, task->error);
     }
     if (task->cancelled) task->awaits = 0;
     fli_lua_check_cancel(L, p);
     return fli_lua_park(L, FLI_LUA_NEVER, 0, go_on_send);
 }
 
-/* Returns true if the mailbox of `to` has the policy that senders wait while it is full. */
+/* Returns true if the mailbox of `to` has the policy FILCH_OVERFLOW_WAIT: senders wait while it is full. */
 static bool is_waited_for(fli_lua_proc *p, filch_pid to)
 {
     filch_info info = { .size = sizeof info };
@@ -206,8 +220,8 @@ static int process_send(lua_State *L)
     return waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
-/* A value to be sent inside a request or reply. `sort` and `id` describe the message; `waits`: the send is a yield with
- * `tag`; `why`: the reason if the value cannot be sent. */
+/* A value that is sent inside a request or reply. `sort` and `id` of the message; `waits`: the mailbox was full, and
+ * the send has become a yield with `tag`; `why`: the reason if the value cannot be sent. */
 typedef struct envelope {
     fli_lua_sort    sort;
     uint64_t        id, tag;
@@ -235,7 +249,7 @@ static filch_err send_envelope(lua_State *L, fli_lua_proc *p, filch_pid to, int 
 
 /* ---- request and reply ---------------------------------------------------------------------------------------- */
 
-/* Stops waiting for a reply or for the EXIT event of a process. */
+/* Stops the wait of the current task for a reply or for the EXIT event of a process. */
 static void forget_answer(fli_lua_proc *p)
 {
     fli_lua_task *task = p->current;
@@ -247,11 +261,10 @@ static void forget_answer(fli_lua_proc *p)
     task->ref = 0;
 }
 
-/* Ends a wait whose task was cancelled: raises the cancel. */
+/* Called when the current task was cancelled before the answer arrived: ends the wait and raises the cancel. */
 static void give_up_answer(lua_State *L, fli_lua_proc *p)
 {
     forget_answer(p);
-    filch_drop(&p->current->answer);
     fli_lua_check_cancel(L, p);
 }
 
@@ -274,11 +287,12 @@ static int go_on_request(lua_State *L, int status, lua_KContext until_ns)
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
-    if (task->cancelled) give_up_answer(L, p);
+    /* An answer that has arrived is returned even if the task was cancelled; the next wait then raises the cancel. */
     if (task->answered) {
         forget_answer(p);
         return push_answer(L, task, fli_lua_unpack);
     }
+    if (task->cancelled) give_up_answer(L, p);
     if (task->late) {
         forget_answer(p);
         lua_pushnil(L);
@@ -310,7 +324,7 @@ static int process_request(lua_State *L)
     fli_lua_wait_begin(L, p);
     filch_err err = send_envelope(L, p, to, 2, &e);
     if (e.why.text[0] != '\0') return luaL_error(L, "%s", e.why.text);
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     p->current->ref = 0;
     if (filch_monitor(p->sched, p->self, to, id, &p->current->ref) != FILCH_OK) p->current->ref = 0;
     return await_answer(L, p, id, until);
@@ -339,8 +353,11 @@ static int go_on_await_end(lua_State *L, int status, lua_KContext push)
     (void)status;
     fli_lua_proc *p = fli_lua_need_process(L);
     fli_lua_task *task = p->current;
-    if (task->cancelled) give_up_answer(L, p);
-    if (!task->answered) return fli_lua_park(L, FLI_LUA_NEVER, push, go_on_await_end);
+    /* A result that has arrived is returned even if the task was cancelled; the next wait then raises the cancel. */
+    if (!task->answered) {
+        if (task->cancelled) give_up_answer(L, p);
+        return fli_lua_park(L, FLI_LUA_NEVER, push, go_on_await_end);
+    }
     forget_answer(p);
     return push_answer(L, task, (push_fn)push);
 }

@@ -40,12 +40,12 @@ static int process_monitor(lua_State *L)
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      ref = 0;
     filch_err     err = filch_monitor(p->sched, p->self, fli_lua_check_pid(L, 1), 0, &ref);
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     lua_pushinteger(L, (lua_Integer)ref);
     return 1;
 }
 
-/* Returns true, or nil and the reason. `stale` is the reason if the relation to be ended does not exist. */
+/* Pushes true, or nil and the reason. `stale` is the reason if the relation that should be ended does not exist. */
 static int return_ended(lua_State *L, filch_err err, const char *stale)
 {
     if (err != FILCH_ESTALE) return fli_lua_return(L, err);
@@ -105,7 +105,7 @@ static int process_lookup(lua_State *L)
 {
     filch_pid pid;
     filch_err err = filch_whereis(fli_lua_need_process(L)->sched, fli_lua_check_text(L, 1), &pid);
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     fli_lua_push_pid(L, pid);
     return 1;
 }
@@ -143,13 +143,14 @@ static int process_members(lua_State *L)
     size_t        room = 0, count = 0;
     filch_err     err = filch_members(p->sched, group, NULL, 0, &count);
     filch_pid    *pids = NULL;
-    /* Further processes may have joined since the count was read. */
+    /* Repeats the call if there are more members than `room`: processes may have joined since the members were
+     * counted. */
     while (err == FILCH_OK && count > room) {
         room = count + count / 4 + 4;
         pids = lua_newuserdatauv(L, room * sizeof *pids, 0);
         err = filch_members(p->sched, group, pids, room, &count);
     }
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     lua_createtable(L, (int)count, 0);
     for (size_t i = 0; i < count; i++) {
         fli_lua_push_pid(L, pids[i]);
@@ -176,7 +177,7 @@ static int process_broadcast(lua_State *L)
     filch_err err = filch_broadcast(p->sched, group, data, &sent);
     fli_lua_bytes_sent(&bytes, err == FILCH_OK);
     fli_lua_bytes_fini(&bytes);
-    if (err != FILCH_OK) return fli_lua_return_error(L, err);
+    if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     lua_pushinteger(L, (lua_Integer)sent);
     return 1;
 }

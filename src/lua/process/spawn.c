@@ -14,7 +14,7 @@
 #include "lua/message/functions.h"
 #include "lua/value/checks.h"
 
-/* Returns the number of bytes for a size such as "4MB". */
+/* Returns the number of bytes for the size at `index`: a number, or a text such as "4MB". */
 static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
@@ -41,6 +41,14 @@ static uint32_t overflow_of(lua_State *L, int index)
     return (uint32_t)luaL_error(L, "overflow: must be one of fail, wait, drop_newest, drop_oldest, stop");
 }
 
+const char *fli_lua_plan_name(lua_State *L)
+{
+    if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
+    if (!fli_lua_self(L)->lua->names.may_register)
+        luaL_error(L, "name: a process cannot take a name, because this program has no process.register");
+    return fli_lua_whole_text(L, -1);
+}
+
 bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
 {
     if (strcmp(name, "memory") == 0) {
@@ -50,14 +58,13 @@ bool fli_lua_plan_option(lua_State *L, fli_lua_plan *plan, const char *name)
             luaL_error(L, "memory: must be at most the limit of the process that spawns, %I bytes", (LUAI_UACINT)most);
     } else if (strcmp(name, "mailbox") == 0) {
         if (!lua_isinteger(L, -1) || lua_tointeger(L, -1) <= 0 || lua_tointeger(L, -1) > UINT32_MAX) {
-            luaL_error(L, "mailbox: must be a number of messages");
+            luaL_error(L, "mailbox: must be a number of messages, from 1");
         }
         plan->spawn.mailbox_max = (uint32_t)lua_tointeger(L, -1);
     } else if (strcmp(name, "mailbox_bytes") == 0) {
         plan->spawn.mailbox_bytes = check_size(L, -1, name);
     } else if (strcmp(name, "name") == 0) {
-        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
-        plan->spawn.name = fli_lua_whole_text(L, -1);
+        plan->spawn.name = fli_lua_plan_name(L);
     } else if (strcmp(name, "monitor") == 0 || strcmp(name, "link") == 0 || strcmp(name, "trap") == 0) {
         uint32_t flag = name[0] == 'm' ? FILCH_SPAWN_MONITOR : name[0] == 'l' ? FILCH_SPAWN_LINK : FILCH_SPAWN_TRAP;
         if (lua_toboolean(L, -1)) plan->spawn.relations |= flag;
@@ -91,12 +98,14 @@ void fli_lua_plan_elements(lua_State *L, fli_lua_plan *plan, int table)
 /* Reads process.spawn{ target, args...; memory = , mailbox = }: pushes target and arguments. */
 static void read_table(lua_State *L, fli_lua_plan *plan)
 {
-    lua_settop(L, 1);
     lua_pushnil(L);
     while (lua_next(L, 1) != 0) {
         bool named = lua_type(L, -2) == LUA_TSTRING;
         if (named && !fli_lua_plan_option(L, plan, fli_lua_whole_text(L, -2))) {
-            luaL_error(L, "process.spawn has no option '%s'", lua_tostring(L, -2));
+            luaL_error(L,
+                       "process.spawn has no option '%s'; it has name, memory, mailbox, mailbox_bytes, overflow, "
+                       "monitor, link, trap",
+                       lua_tostring(L, -2));
         }
         lua_pop(L, 1);
     }
@@ -111,6 +120,7 @@ static filch_err plan_function(lua_State *L, fli_lua_proc *p, int index, fli_lua
     lua_pushvalue(L, index);
     filch_err err = fli_lua_code_known(p, L, env, &start->code);
     lua_pop(L, 1);
+    fli_lua_code_refusal(p->lua, err, why->text, sizeof why->text);
     if (err != FILCH_OK) return err;
     for (int i = 1; i <= start->code->upvalues; i++) {
         char root[96];
@@ -151,7 +161,7 @@ filch_err fli_lua_plan_start(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     if (lua_isfunction(L, plan->target)) err = plan_function(L, p, plan->target, bytes, start, why);
     else if (!lua_isnil(L, plan->target)) err = plan_name(L, p, plan->target, start, why);
     else start->code = fli_lua_file_newest(p->lua, p->file, &start->origin), start->method = "main";
-    /* Upgraded code has its own functions, so only data is handed over to it. */
+    /* Upgraded code has its own functions, so functions and libraries are not handed over to it. */
     if (bytes->hand_over) bytes->by_name = false, bytes->functions = NULL;
     for (int i = plan->target + 1; err == FILCH_OK && i <= plan->last; i++) {
         char root[32];
@@ -187,11 +197,11 @@ static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
     }
     fli_lua_code_drop(start.code);
     fli_lua_bytes_fini(&bytes);
-    if (err != FILCH_OK) luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
+    if (err != FILCH_OK) luaL_error(L, "%s", why.text[0] != '\0' ? why.text : fli_lua_call_error(err));
     return pid;
 }
 
-/* Reads the arguments of any kind of spawn, and starts the process. */
+/* Reads the arguments of process.spawn and similar functions, which begin at stack index 1, and starts the process. */
 static filch_pid spawn_with(lua_State *L, uint32_t relations, uint64_t tag)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

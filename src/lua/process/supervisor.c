@@ -25,7 +25,7 @@ typedef enum ask_kind { ASK_UP, ASK_START, ASK_STOP, ASK_LIST, ASK_END } ask_kin
 typedef struct ask {
     ask_kind  kind;
     filch_pid supervisor, waiter;
-    bool      links; /* ASK_UP: links the caller with the supervisor when all children are up */
+    bool      links; /* ASK_UP: the caller (`waiter`) is linked with the supervisor when all children are up */
     bool      begun;
     /* ASK_START: the child to start; owned by this struct until the supervisor takes it */
     fli_lua_supervisor_tree *tree;
@@ -82,8 +82,8 @@ static filch_err on_answer(const ask *a, const filch_data *answer, filch_out *ou
     filch_err error = filch_kind_of(answer) == FILCH_KIND_INT ? (filch_err)filch_as_int(answer) : FILCH_OK;
     if (error != FILCH_OK) return fail_with(a, error, out);
     if (a->kind != ASK_UP) return filch_done(out, *answer);
-    /* The link is made only now. A link made earlier would end the caller when the start fails, but the caller must get
-     * an error instead. */
+    /* The link is made after all children are up. If it was made earlier, a failed start would end the caller by the
+     * link; but supervisor.start must return an error instead. */
     if (a->links) {
         error = filch_link(filch_out_sched(out), a->waiter, a->supervisor);
         if (error != FILCH_OK) {
@@ -110,11 +110,11 @@ static filch_err ask_step(void *self, const filch_event *events, size_t count, f
         const filch_ctx *ctx = filch_out_ctx(out);
         filch_err        err = put_question(a, filch_ctx_sched(ctx), filch_ctx_self(ctx));
         a->begun = true;
-        /* FILCH_EDEAD is no error here, because an ended supervisor also sends its exit event. */
+        /* FILCH_EDEAD is not returned: the exit event of the ended supervisor comes too, and on_end() handles it. */
         if (err != FILCH_OK && err != FILCH_EDEAD) return err;
     }
-    /* An exit event is delivered before messages that were sent earlier. So an answer that the supervisor sent before
-     * its end counts, even if the exit event comes first. */
+    /* The exit event of the supervisor is delivered before messages that it sent earlier. So all events are searched
+     * for an answer, and the exit event counts only if there is none. */
     const filch_event *end = NULL;
     for (size_t i = 0; i < count; i++) {
         if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
@@ -187,7 +187,7 @@ static filch_pid check_supervisor(lua_State *L, fli_lua_proc *p)
     return pid;
 }
 
-/* supervisor.start(description) -> pid, when all children are up | nil, reason. */
+/* supervisor.start(description) -> pid | nil, reason. Returns when all children are up or the start has failed. */
 static int supervisor_start(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -204,7 +204,7 @@ static int supervisor_start(lua_State *L)
         lua_pushliteral(L, "two children have the same id, or the supervisor's name is taken");
         return 2;
     }
-    return fli_lua_return_error(L, err);
+    return fli_lua_return_refusal(L, err);
 }
 
 /* supervisor.start_child(supervisor, child) -> pid | nil, reason. */
@@ -218,8 +218,8 @@ static int supervisor_start_child(lua_State *L)
     return ask_and_wait(L, p, &a, fli_lua_unpack);
 }
 
-/* supervisor.stop_child(supervisor, id) -> true, when the child has ended | nil, reason. The supervisor removes the
- * child from its list. */
+/* supervisor.stop_child(supervisor, id) -> true | nil, reason. Returns when the child has ended. The supervisor removes
+ * the child from its list. */
 static int supervisor_stop_child(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
@@ -242,7 +242,8 @@ static int supervisor_children(lua_State *L)
     return ask_and_wait(L, p, &a, push_list);
 }
 
-/* supervisor.stop(supervisor) -> true, when the supervisor and its children have ended, the last child first. */
+/* supervisor.stop(supervisor) -> true. Returns when the supervisor and its children have ended; the supervisor ends the
+ * last child first. */
 static int supervisor_stop(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

@@ -17,7 +17,7 @@ enum { DEPTH_MAX = 32, PATH_MAX_SIZE = 200, CHILDREN_MAX = 1000000 };
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* Memory of a tree: all blocks are freed together. */
+/* One block of memory of a tree. All blocks of a tree are on a list and are freed together with the tree. */
 typedef struct block {
     struct block *next;
     alignas(max_align_t) char bytes[];
@@ -26,7 +26,7 @@ typedef struct block {
 /* The stored start of a child, used each time the child is started. */
 typedef struct kept_start {
     fli_lua_start      start;
-    fli_lua_refs       refs; /* blobs and long strings among the arguments of the child */
+    fli_lua_refs       refs; /* blocks attached to start.bytes: blobs, long strings and code */
     struct kept_start *next;
 } kept_start;
 
@@ -44,10 +44,10 @@ struct fli_lua_supervisor_tree {
     struct filch_lua   *lua;
     block              *blocks;
     kept_start         *starts;
-    supervisor_node    *root; /* set if the tree is a whole supervisor */
+    supervisor_node    *root; /* set if the tree is a supervisor with its children */
     filch_spawn_options options;
     bool                links;
-    filch_child         child; /* set if the tree is one child */
+    filch_child         child; /* set if the tree is one child, for supervisor.start_child */
 };
 
 static void *alloc_block(fli_lua_supervisor_tree *tree, lua_State *L, size_t size)
@@ -83,7 +83,8 @@ void fli_lua_supervisor_tree_drop(fli_lua_supervisor_tree *tree)
 
 /* ---- the process type ------------------------------------------------------------------------------------------- */
 
-/* Offset of the pointer to the tree, which follows the instance of filch_supervisor_type. */
+/* Returns the offset of the pointer to the tree in the state of the process. The pointer follows the state of
+ * filch_supervisor_type. */
 static size_t base_size(void)
 {
     return (filch_supervisor_type.size + 15) & ~(size_t)15;
@@ -136,10 +137,10 @@ typedef struct reader {
     fli_lua_supervisor_tree *tree;
     unsigned                 depth;
     bool                     one_child;
-    char path[PATH_MAX_SIZE]; /* path of the value being read inside the table; still valid after an error */
+    char                     path[PATH_MAX_SIZE]; /* path to the value being read, for error messages */
 } reader;
 
-/* Returns the index in `names` of the text on top of the stack. Raises an error if it is not there. */
+/* Returns the index in `names` of the text on top of the stack. Raises an error if the text is not one of `names`. */
 static uint32_t read_choice(lua_State *L, const char *field, const char *const *names, uint32_t count)
 {
     char all[160] = "";
@@ -173,8 +174,8 @@ static double read_number(lua_State *L, const char *field, double low, double hi
 static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out);
 static void read_child(lua_State *L, reader *r, int index, const char *by_default, filch_child *out);
 
-/* Pushes the next key and value of the table at `index`. The key must be a text; if `list`, keys of other types are
- * skipped. */
+/* Pushes the next field with a text as key, of the table at `index`: key and value. Other keys are skipped if `list`;
+ * otherwise they raise an error. Returns false if there is no further field. */
 static bool next_field(lua_State *L, int index, bool list)
 {
     while (lua_next(L, index) != 0) {
@@ -197,14 +198,14 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
     int list = lua_gettop(L);
     if (!lua_istable(L, list)) luaL_error(L, "children: must be a list of tables, not a %s", luaL_typename(L, list));
     lua_Integer count = (lua_Integer)lua_rawlen(L, list);
-    if (count > CHILDREN_MAX) luaL_error(L, "children: at most %d", CHILDREN_MAX);
+    if (count > CHILDREN_MAX) luaL_error(L, "children: must be at most %d, not %I", CHILDREN_MAX, (LUAI_UACINT)count);
     lua_pushnil(L);
     while (lua_next(L, list) != 0) {
         if (!lua_isinteger(L, -2)) luaL_error(L, "children: must be a list, in the order in which they are started");
         lua_pop(L, 1);
     }
     filch_child *children = alloc_block(r->tree, L, (size_t)count * sizeof *children);
-    size_t       way = strlen(r->path);
+    size_t       path_size = strlen(r->path);
     for (lua_Integer i = 1; i <= count; i++) {
         char id[32];
         snprintf(id, sizeof id, "#%lld", i);
@@ -212,21 +213,20 @@ static void read_children(lua_State *L, reader *r, filch_supervisor *out)
         lua_rawgeti(L, list, i);
         read_child(L, r, lua_gettop(L), id, &children[i - 1]);
         lua_settop(L, list);
-        r->path[way] = '\0';
+        r->path[path_size] = '\0';
     }
     out->children = children;
     out->child_count = (size_t)count;
 }
 
-/* Reads the options that only the outermost supervisor has, because it is the only supervisor started by a Lua
- * process. */
+/* Reads the options `name` and `link`. Only the outermost supervisor has them, because it is the only one that a Lua
+ * process starts. Returns false if `name` is none of these options, or if the supervisor is not the outermost. */
 static bool read_outer(lua_State *L, reader *r, const char *name)
 {
     fli_lua_supervisor_tree *tree = r->tree;
     if (r->depth > 1 || r->one_child) return false;
     if (strcmp(name, "name") == 0) {
-        if (lua_type(L, -1) != LUA_TSTRING) luaL_error(L, "name: must be a text");
-        tree->options.name = keep_text(tree, L, fli_lua_whole_text(L, -1));
+        tree->options.name = keep_text(tree, L, fli_lua_plan_name(L));
     } else if (strcmp(name, "link") == 0) {
         tree->links = lua_toboolean(L, -1);
     } else {
@@ -272,7 +272,7 @@ static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node 
 {
     if (!lua_istable(L, index))
         luaL_error(L, "a supervisor is described by a table, not a %s", luaL_typename(L, index));
-    if (++r->depth > DEPTH_MAX) luaL_error(L, "supervisors are nested too deep");
+    if (++r->depth > DEPTH_MAX) luaL_error(L, "supervisors are nested too deep: at most %d levels", DEPTH_MAX);
     luaL_checkstack(L, 16, NULL);
     out->tree = r->tree;
     lua_pushnil(L);
@@ -287,10 +287,10 @@ static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node 
 static void read_subtree(lua_State *L, reader *r, filch_child *out)
 {
     supervisor_node *below = alloc_block(r->tree, L, sizeof *below);
-    size_t           way = strlen(r->path);
+    size_t           path_size = strlen(r->path);
     enter_field(r, "supervisor", 0);
     read_supervisor(L, r, lua_gettop(L), below);
-    r->path[way] = '\0';
+    r->path[path_size] = '\0';
     out->supervisor = &below->spec;
     out->type = &r->p->lua->tree_type;
 }
@@ -397,7 +397,7 @@ static void release(const filch_child *child)
     fli_lua_supervisor_tree_drop((fli_lua_supervisor_tree *)(uintptr_t)tree);
 }
 
-/* Runs in a protected call. Arguments: 1 the table, 2 the reader. */
+/* Lua function that runs in a protected call. Its arguments are the table and the reader. */
 static int read_protected(lua_State *L)
 {
     reader                  *r = lua_touserdata(L, 2);
@@ -408,8 +408,8 @@ static int read_protected(lua_State *L)
         snprintf(id, sizeof id, "#%u.%u.%llu", (unsigned)(r->p->self.serial & UINT32_MAX),
                  (unsigned)(r->p->self.serial >> 32), (unsigned long long)r->p->next_tag++);
         read_child(L, r, 1, id, &tree->child);
-        /* The release function gets only the child, and computes the address of the tree from child->options. So the
-         * options are copied into the tree struct. */
+        /* fli_lua_supervisor_tree_read_child() needs this copy: child->release gets only the child, and computes the
+         * address of the tree from child->options. So the options must be in the tree struct. */
         tree->options = *tree->child.options;
         tree->child.options = &tree->options;
         tree->child.release = release;

@@ -25,20 +25,20 @@
 
 typedef struct fli_lua_job {
     struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
-    struct fli_lua_job *sister, **link; /* list of all jobs that the process of this job waits for */
+    struct fli_lua_job *sister, **link; /* list of all jobs for which the process `self` waits */
     fli_lua_start       start;
     fli_lua_bytes       bytes; /* bytes that `start` refers to */
     filch_sched        *sched;
     filch_pid           self; /* the process that waits for the job */
     uint64_t            until_ns;
-    /* Number of references: one held by the waiting task, one by the pool.  writes: the threads of both; the thread
-     * that drops the last reference frees the job.  PAIR lua.job */
+    /* Number of references: one held by the waiting task, one by the pool.  writes: the worker that runs the task, and
+     * the thread of the pool; the thread that drops the last reference frees the job.  PAIR lua.job */
     FLI_ATOMIC(uint32_t) holders;
-    /* The result is no longer wanted.  writes: the process.  reads: the thread that runs the job. Only a request to end
-     * soon, so it orders no other memory access. */
+    /* 1 if the result is no longer wanted.  writes: the process.  reads: the thread that runs the job. The flag is only
+     * a request to end soon, so it orders no other memory access. */
     FLI_ATOMIC(uint32_t) stop;
-    /* The pool has begun the job.  writes: the thread of the pool.  reads: the process, after the completion, which
-     * orders write and read. */
+    /* 1 if the pool has begun the job.  writes: the thread of the pool.  reads: the process, after the completion of
+     * the yield, which orders write and read. */
     FLI_ATOMIC(uint32_t) begun;
 } fli_lua_job;
 
@@ -68,8 +68,8 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused. Then a job that
- * the pool has not begun will never begin, so the reference of the pool is dropped too. */
+/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused. In this case, a
+ * job that the pool has not begun will never begin, so the reference of the pool is dropped too. */
 static void let_go(fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;
@@ -105,19 +105,20 @@ static void adopt(fli_lua_proc *p, fli_lua_job *job)
 
 /* ---- on the pool ------------------------------------------------------------------------------------------------ */
 
-/* Makes the completion of the yield from the result or error of the job. */
+/* Makes the data and the error code with which the pool completes the yield, from the result or error of the job. */
 static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *result)
 {
     fli_lua_bytes   bytes;
     fli_lua_refusal why = { "" };
     filch_data      data = filch_none();
     filch_err       err = FILCH_OK;
+    size_t          said;
     fli_lua_bytes_init(&bytes, p->heap.max);
     if (status == LUA_YIELD) {
         err = FILCH_LUA_EERROR;
         data = filch_str("attempt to yield from outside a coroutine");
     } else if (status != LUA_OK) {
-        err = fli_lua_error_words(p, p->L, status, &bytes);
+        err = fli_lua_error_words(p, p->L, status, &bytes, &said);
         data = filch_bytes(bytes.at, bytes.size);
     } else if (count > 0 && !fli_lua_pack(p->L, -count, "result", &bytes, &data, &why)) {
         err = FILCH_LUA_EERROR;
@@ -144,7 +145,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (ran) fli_lua_preempt_end(p, before); /* called after conclude(), which may run Lua code (__tostring) */
+    if (ran) fli_lua_preempt_end(p, before); /* not before conclude(), which may run Lua code (__tostring) */
     fli_lua_state_free(job->start.lua, p);
     return err;
 }
@@ -190,9 +191,9 @@ static int resume_run(lua_State *L, int status, lua_KContext ctx)
     if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, resume_run);
     let_go(job, task->answered);
     task->awaits = 0;
-    if (task->cancelled) filch_drop(&task->answer);
-    fli_lua_check_cancel(L, p);
+    /* A result that has arrived is returned even if the task was cancelled; the next wait then raises the cancel. */
     if (task->answered) return push_result(L, task);
+    fli_lua_check_cancel(L, p);
     lua_pushnil(L);
     lua_pushliteral(L, "timeout");
     return 2;
@@ -202,13 +203,12 @@ static int resume_run(lua_State *L, int status, lua_KContext ctx)
 static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
 {
     uint64_t until = FLI_LUA_NEVER;
-    lua_settop(L, 1);
     lua_pushnil(L);
     while (lua_next(L, 1) != 0) {
         const char *name = lua_type(L, -2) == LUA_TSTRING ? fli_lua_whole_text(L, -2) : NULL;
         if (name != NULL && strcmp(name, "timeout") == 0) until = fli_lua_until(p, fli_lua_check_span(L, -1));
         else if (name != NULL && strcmp(name, "memory") == 0) (void)fli_lua_plan_option(L, plan, name);
-        else if (name != NULL) luaL_error(L, "work.run has no option '%s'", name);
+        else if (name != NULL) luaL_error(L, "work.run has no option '%s'; it has timeout and memory", name);
         lua_pop(L, 1);
     }
     fli_lua_plan_elements(L, plan, 1);

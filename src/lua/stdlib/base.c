@@ -40,8 +40,8 @@ static int base_pcall(lua_State *L)
     return finish_pcall(L, lua_pcallk(L, lua_gettop(L) - 2, LUA_MULTRET, 0, 0, finish_pcall), 0);
 }
 
-/* Message handler that wraps the program's handler, which is its upvalue. For a final error the program's handler is
- * not called. */
+/* Message handler of xpcall. Calls the program's handler, which is upvalue 1, except for a final error, which ends the
+ * process (budget.h). */
 static int handle(lua_State *L)
 {
     if (fli_lua_is_final(fli_lua_self(L))) return 1;
@@ -72,7 +72,8 @@ static int base_setmetatable(lua_State *L)
     int type = lua_type(L, 2);
     luaL_checktype(L, 1, LUA_TTABLE);
     fli_lua_expect(L, type == LUA_TNIL || type == LUA_TTABLE, 2, "nil or table");
-    /* A list made by json.decode has a protected metatable, but must look like an ordinary table to the program. */
+    /* The metatable of a list made by json.decode is protected, but may be replaced: to the program the list must look
+     * like an ordinary table. */
     if (!fli_lua_is_list(L, 1) && luaL_getmetafield(L, 1, "__metatable") != LUA_TNIL) {
         return luaL_error(L, "cannot change a protected metatable");
     }
@@ -96,7 +97,8 @@ static void read_pieces(lua_State *L)
     luaL_Buffer all;
     luaL_buffinit(L, &all);
     for (;;) {
-        (void)fli_lua_budget_due(L); /* a reader in C executes no Lua instruction, so no hook checks the budget */
+        /* needed if the reader is a C function: it executes no Lua instruction, so no hook checks the budget */
+        (void)fli_lua_budget_due(L);
         lua_pushvalue(L, 1);
         lua_call(L, 0, 1);
         size_t size = 0;
@@ -135,7 +137,7 @@ static int base_load(lua_State *L)
     const char *name = luaL_optstring(L, 2, given != NULL ? given : "=(load)");
     if (strchr(mode, 't') == NULL) {
         lua_pushnil(L);
-        lua_pushliteral(L, "only text can be loaded");
+        lua_pushliteral(L, "the mode must contain 't': only text can be loaded, not bytecode");
         return 2;
     }
     if (given != NULL) {
@@ -179,7 +181,9 @@ static int base_require(lua_State *L)
     size_t        size;
     const char   *name = luaL_checklstring(L, 1, &size);
     lua_settop(L, 1);
-    if (!fli_lua_is_module(name, size)) luaL_error(L, "a module's name has letters, digits, '_', '-' and single dots");
+    if (!fli_lua_is_module(name, size))
+        luaL_error(L, "'%s' is not the name of a module: a module's name has letters, digits, '_', '-' and single dots",
+                   name);
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &modules_key) != LUA_TTABLE) {
         lua_settop(L, 1);
         lua_createtable(L, 0, 2);
@@ -207,8 +211,8 @@ static int base_require(lua_State *L)
 
 /* ---- memory ------------------------------------------------------------------------------------------------- */
 
-/* Runs cycles of the collector in steps. Two cycles are needed, because the first may have begun before the garbage
- * existed. `left`: number of cycles left. */
+/* Runs `left` cycles of the collector, in steps between which the process can be interrupted. A full collection needs
+ * two cycles, because the first may have begun before the garbage existed. */
 static int go_on_collect(lua_State *L, int status, lua_KContext left)
 {
     (void)status;
@@ -225,7 +229,7 @@ static int go_on_collect(lua_State *L, int status, lua_KContext left)
 static int base_collectgarbage(lua_State *L)
 {
     static const char *const names[] = { "collect", "count", "step", NULL };
-    switch (luaL_checkoption(L, 1, "collect", names)) {
+    switch (fli_lua_check_word(L, 1, "collect", names)) {
     case 1: lua_pushnumber(L, (lua_Number)fli_lua_self(L)->heap.used / 1024); return 1;
     case 2: lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0)); return 1;
     default: return go_on_collect(L, LUA_OK, 2);

@@ -19,7 +19,8 @@ static void seed(fli_lua_proc *p, uint64_t a, uint64_t b)
     p->random_ready = true;
 }
 
-/* Returns the process. Allocates memory for its generator if needed; next() seeds the generator. */
+/* Returns the process that L belongs to. Allocates memory for its random generator if needed; next() seeds the
+ * generator. */
 static fli_lua_proc *prepared(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
@@ -27,7 +28,7 @@ static fli_lua_proc *prepared(lua_State *L)
     return p;
 }
 
-static uint64_t turn(uint64_t x, unsigned by)
+static uint64_t rotate_left(uint64_t x, unsigned by)
 {
     return x << by | x >> (64 - by);
 }
@@ -35,13 +36,13 @@ static uint64_t turn(uint64_t x, unsigned by)
 static uint64_t next(fli_lua_proc *p)
 {
     if (!p->random_ready) seed(p, p->seed, p->self.serial);
-    uint64_t *s = p->rare->random, result = turn(s[1] * 5, 7) * 9, moved = s[1] << 17;
+    uint64_t *s = p->rare->random, result = rotate_left(s[1] * 5, 7) * 9, moved = s[1] << 17;
     s[2] ^= s[0];
     s[3] ^= s[1];
     s[1] ^= s[2];
     s[0] ^= s[3];
     s[2] ^= moved;
-    s[3] = turn(s[3], 45);
+    s[3] = rotate_left(s[3], 45);
     return result;
 }
 

@@ -32,8 +32,8 @@ static char upper(char c)
     return (char)toupper((unsigned char)c);
 }
 
-/* Processes the string at stack index 1 in chunks; the result so far is at index 2. Returns the position to continue
- * at: the size of the string at the end, or less if *pause is set. */
+/* Applies `map` to the string at stack index 1, in chunks; the result so far is at index 2. Returns the position to
+ * continue at: the size of the string at the end, or less, with *pause set, if the process should yield. */
 static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pause)
 {
     size_t        size;
@@ -72,7 +72,7 @@ MAPPED(reverse, NULL)
 
 /* ---- concat ---------------------------------------------------------------------------------------------------- */
 
-/* Stack of table.concat: table, separator, first, last, text. */
+/* Stack of table.concat: table, separator, first index, last index, text so far. */
 static int go_on_concat(lua_State *L, int status, lua_KContext at)
 {
     lua_Integer first = lua_tointeger(L, 3), last = lua_tointeger(L, 4);
@@ -88,7 +88,7 @@ static int go_on_concat(lua_State *L, int status, lua_KContext at)
         const char *piece = lua_tolstring(L, -1, &size);
         fli_lua_text_add(L, 5, piece, size);
         lua_settop(L, 5);
-        if (i == last) break; /* the largest integer has no successor */
+        if (i == last) break; /* ends the loop before i + 1 can overflow */
         if ((i & 63) == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, (lua_KContext)(i + 1), go_on_concat);
     }
     fli_lua_text_result(L, 5);
@@ -122,10 +122,10 @@ static void check_format(lua_State *L)
 {
     size_t size;
     luaL_checklstring(L, 1, &size);
-    fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is too long");
+    fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is longer than 65536 bytes");
 }
 
-/* Raises an error if a text that the format uses as a number is too long. */
+/* Raises an error if an argument that the format converts to a number is a text that is too long. */
 static void check_values(lua_State *L)
 {
     size_t      size;
@@ -134,7 +134,7 @@ static void check_values(lua_State *L)
         do format++;
         while (format < end &&
                (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
-        if (format >= end) return; /* stock Lua then reports the error in the format */
+        if (format >= end) return; /* the format ends after a '%': stock Lua raises the error */
         if (*format == '%') continue;
         if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
         arg++;
@@ -146,13 +146,13 @@ static int string_format(lua_State *L)
     int    count = lua_gettop(L);
     size_t size;
     check_format(L);
-    fli_lua_check_arg(L, count <= VALUES_MAX, VALUES_MAX, "too many values for one format");
+    fli_lua_check_arg(L, count <= VALUES_MAX, VALUES_MAX, "too many values for one format: at most 999");
     check_values(L);
     bool quotes = strstr(lua_tostring(L, 1), "%q") != NULL;
     for (int i = 2; quotes && i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) {
             (void)lua_tolstring(L, i, &size);
-            fli_lua_check_arg(L, size <= QUOTED_MAX, i, "the text is too long to be quoted");
+            fli_lua_check_arg(L, size <= QUOTED_MAX, i, "the text is longer than 131072 bytes: too long for %q");
         }
     }
     return stock_of(L)->stock_format(L);

@@ -1,7 +1,8 @@
-/* tables.c - table.insert, remove and move, and string.rep. In stock Lua they run inside C for a time that depends on a
- * length, and a metamethod may return 2^60 as the length. The versions here let other processes run while they move
- * elements. */
+/* tables.c - table.insert, remove, move and unpack, and string.rep. In stock Lua they run inside C for a time that
+ * depends on a length, and a metamethod may return 2^60 as the length. The versions here let other processes run while
+ * they move elements. */
 #include <lauxlib.h>
+#include <limits.h>
 #include <string.h>
 
 #include "lua/host/libs.h"
@@ -35,7 +36,8 @@ void fli_lua_check_table(lua_State *L, int index)
     lua_pop(L, 1);
 }
 
-/* Continues table.insert(t, at, value): `i` is the place to be filled next; it decreases from the end. */
+/* Continues table.insert(t, at, value). `i` is the index to be filled next; it decreases from the end of the table to
+ * `at`. */
 static int go_on_insert(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer at = lua_tointeger(L, 2);
@@ -64,7 +66,8 @@ static int table_insert(lua_State *L)
     }
 }
 
-/* Continues table.remove. Stack: table, place, size, the removed value. `at` is the place to be filled next. */
+/* Continues table.remove. Stack: table, index of the removed value, size, the removed value. `at` is the index to be
+ * filled next. */
 static int go_on_remove(lua_State *L, int status, lua_KContext at)
 {
     lua_Integer size = lua_tointeger(L, 3);
@@ -91,8 +94,8 @@ static int table_remove(lua_State *L)
     return go_on_remove(L, LUA_OK, (lua_KContext)at);
 }
 
-/* Continues table.move from the first element up. Its arguments are at 1 to 5, with the target at 5. `i` elements have
- * been moved. */
+/* Continues table.move in ascending order. The arguments of table.move are at stack indexes 1 to 5; the target table is
+ * at 5. `i` elements have been moved so far. */
 static int go_on_move_up(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), count = lua_tointeger(L, 3) - from + 1, to = lua_tointeger(L, 4);
@@ -105,7 +108,7 @@ static int go_on_move_up(lua_State *L, int status, lua_KContext i)
     return 1;
 }
 
-/* Continues table.move from the last element down. `i` elements are left. */
+/* Continues table.move in descending order. `i` elements are left to be moved. */
 static int go_on_move_down(lua_State *L, int status, lua_KContext i)
 {
     lua_Integer from = lua_tointeger(L, 2), to = lua_tointeger(L, 4);
@@ -134,6 +137,37 @@ static int table_move(lua_State *L)
     check_moves(L, from, end);
     bool up = to > end || to <= from || (!same && !lua_compare(L, 1, 5, LUA_OPEQ));
     return up ? go_on_move_up(L, LUA_OK, 0) : go_on_move_down(L, LUA_OK, (lua_KContext)count);
+}
+
+/* Continues table.unpack(t, first, last). Stack: table, first, last, the values so far. `i` is the index to be read
+ * next. */
+static int go_on_unpack(lua_State *L, int status, lua_KContext i)
+{
+    lua_Integer first = lua_tointeger(L, 2), last = lua_tointeger(L, 3);
+    (void)status;
+    for (; i < last; moved(L, ++i, go_on_unpack)) lua_geti(L, 1, i);
+    lua_geti(L, 1, last);
+    return (int)(last - first + 1);
+}
+
+/* In stock Lua one read may walk over 2,000 tables (__index), and one call may read 1,000,000 elements. */
+static int table_unpack(lua_State *L)
+{
+    lua_Integer first = luaL_optinteger(L, 2, 1), last = luaL_opt(L, luaL_checkinteger, 3, luaL_len(L, 1));
+    if (first > last) return 0;
+    lua_Unsigned more = (lua_Unsigned)last - (lua_Unsigned)first;
+    if (more >= INT_MAX) return luaL_error(L, "too many results to unpack");
+    if (more >= ROUNDS) {
+        lua_settop(L, 1);
+        lua_pushinteger(L, first);
+        lua_pushinteger(L, last);
+    }
+    if (!lua_checkstack(L, (int)more + 1)) return luaL_error(L, "too many results to unpack");
+    if (more >= ROUNDS) return go_on_unpack(L, LUA_OK, (lua_KContext)first);
+    /* few elements, the usual case */
+    for (; first < last; first++) lua_geti(L, 1, first);
+    lua_geti(L, 1, last);
+    return (int)more + 1;
 }
 
 /* string.rep: fills the result by doubling. The size of the result is limited by the memory limit of the process. */
@@ -167,6 +201,7 @@ const fli_lua_member fli_lua_table_members[] = {
     { .library = "table", .name = "insert", .fn = table_insert },
     { .library = "table", .name = "remove", .fn = table_remove },
     { .library = "table", .name = "move", .fn = table_move },
+    { .library = "table", .name = "unpack", .fn = table_unpack },
     { .library = "string", .name = "rep", .fn = string_rep },
     { .name = NULL },
 };

@@ -29,10 +29,10 @@ typedef struct channel {
     fli_lua_queue senders, receivers;
 } channel;
 
-enum { BUFFER = 1, TIMER = 2 };                       /* user values of a channel */
-enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* user values of the result of ch:sending */
-enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: what the call returns */
-enum { CASES = 1, WAIT = 2 }; /* stack of a call that waits; CASES is the list of cases, or one channel */
+enum { BUFFER = 1, TIMER = 2 };                       /* indexes of the user values of a channel */
+enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* indexes of the user values of a case that ch:sending made */
+enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: which call waits, and so what it returns */
+enum { CASES = 1, WAIT = 2 }; /* stack indexes of a call that waits: list of cases, or one channel; the wait */
 
 static const char channel_key, offer_key, values_key; /* addresses used as registry keys */
 
@@ -114,7 +114,7 @@ static void push_channel(lua_State *L, lua_Integer capacity)
 
 /* ---- values --------------------------------------------------------------------------------------------------- */
 
-/* Stores the value at index `value` for `entry`. */
+/* Stores the value at stack index `value` as the value that `entry` offers or has received. */
 static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
 {
     value = lua_absindex(L, value);
@@ -124,7 +124,7 @@ static void entry_value_set(lua_State *L, const fli_lua_entry *entry, int value)
     lua_pop(L, 1);
 }
 
-/* Pushes the value stored for `entry`, and removes it from the table. */
+/* Pushes the value stored for `entry`, and removes it from the table of values. */
 static void entry_value_take(lua_State *L, const fli_lua_entry *entry)
 {
     (void)push_table(L, &values_key);
@@ -205,7 +205,8 @@ static void close_channel(fli_lua_proc *p, channel *ch)
 
 /* ---- waiting -------------------------------------------------------------------------------------------------- */
 
-/* Ends a wait, whatever its outcome: leaves all queues, and removes the values that were offered and not taken. */
+/* Ends a wait, whatever its outcome: removes its entries from all queues, and removes the values that the entries
+ * offered and that were not taken. */
 static void withdraw(lua_State *L, fli_lua_wait *wait)
 {
     fli_lua_wait_leave(wait);
@@ -216,8 +217,8 @@ static void withdraw(lua_State *L, fli_lua_wait *wait)
     }
 }
 
-/* Pushes the results of a call whose wait was served, and returns their number. Raises an error if the call was a send
- * and the channel was closed. */
+/* Pushes the results of a call after another task has ended its wait, and returns their number. Raises an error if the
+ * call was a send and the channel was closed. */
 static int push_served(lua_State *L, fli_lua_wait *wait)
 {
     const fli_lua_entry *entry = wait->served;
@@ -230,9 +231,9 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
     return wait->style == AS_SELECT ? 3 : wait->style == AS_RECEIVE ? 2 : 1;
 }
 
-/* Continues a call that waited. If the wait was served, returns its result, even if the task was cancelled or the
- * timeout has passed; the next wait then raises the cancel. Otherwise, if a message is there and the task was not
- * cancelled, returns the message, even if the timeout has passed. */
+/* Continues a call that waited. If another task has ended the wait, returns its result, even if this task was cancelled
+ * or the timeout has passed; the next wait then raises the cancel. Otherwise, if the call also waits for messages, a
+ * message is there and the task was not cancelled, returns the message, even if the timeout has passed. */
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
@@ -366,7 +367,7 @@ static int channel_new(lua_State *L)
     int         whole = 1;
     if (!lua_isnoneornil(L, 1)) capacity = lua_tointegerx(L, 1, &whole);
     if (!whole || lua_type(L, 1) == LUA_TSTRING || capacity < 0)
-        luaL_error(L, "a channel's capacity is a whole number");
+        luaL_error(L, "channel.new: a channel's capacity is a whole number, 0 or more");
     push_channel(L, capacity);
     return 1;
 }
@@ -475,9 +476,9 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     return resume_wait(L, LUA_OK, until_ns);
 }
 
-/* Tries all cases. If the inbox is a case, messages may still be in the C mailbox, which is not read while the process
- * waits for something else: the call then pauses once, so that they are moved to the inbox, and tries all cases again.
- */
+/* Tries all cases. If channel.inbox is one of them and no case can proceed, messages may still be in the mailbox: while
+ * a process waits (filch_wait), the scheduler does not deliver messages to it. So the call pauses once, to let them
+ * arrive, and tries all cases again. */
 static int select_now(lua_State *L, int status, lua_KContext until_ns)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

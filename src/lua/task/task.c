@@ -45,14 +45,16 @@ static void push_task(lua_State *L, const fli_lua_task *task)
 static int note_trace(lua_State *L)
 {
     if (lua_type(L, 1) != LUA_TSTRING) return 1;
-    push_task(L, fli_lua_self(L)->current);
-    luaL_traceback(L, L, lua_tostring(L, 1), 2);
+    fli_lua_task *task = fli_lua_self(L)->current;
+    push_task(L, task);
+    fli_lua_push_trace(L, task);
     lua_setiuservalue(L, -2, TRACE);
     lua_pop(L, 1);
     return 1;
 }
 
-/* Moves the results of the task from the stack, where they are above `true` or `false`, into the user value RESULTS. */
+/* Moves the results of the task's function from the stack, where they are above `true` or `false`, into the user value
+ * RESULTS. */
 static void keep_results(lua_State *L, fli_lua_task *task)
 {
     int count = lua_gettop(L) - 1;
@@ -66,24 +68,27 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* Called when the function of the task has returned or failed. An error ends the process, unless another task waits for
- * this task or this task was cancelled. */
+/* Called when the function of the task has returned or failed. An error of the function ends the process, unless a task
+ * waits now for this task, so that it gets the error, or this task was cancelled. A task that waited for this task
+ * before, until a timeout or a cancel, does not count. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
     (void)ctx;
     fli_lua_proc *p = fli_lua_self(L);
     fli_lua_task *task = p->current;
+    bool          awaited = task->waiters.first != NULL;
     keep_results(L, task);
     task->ended = true;
     while (task->waiters.first != NULL) {
         fli_lua_entry *entry = task->waiters.first;
         fli_lua_entry_leave(entry);
-        /* task.all needs only the last end or a failure: each wake-up walks over all its tasks. */
+        /* `open` counts the unfinished tasks of a task.all. The task that called task.all is woken only when the last
+         * of them ends or one fails, because at each wake-up it walks over all of them. */
         if (entry->wait->open > 0) entry->wait->open--;
         if (task->failed || entry->wait->open == 0) fli_lua_wake(p, entry->wait->task);
     }
-    if (!task->failed || task->awaited || task->cancel_asked) return 0;
+    if (!task->failed || awaited || task->cancel_asked) return 0;
     if (lua_getiuservalue(L, 1, TRACE) == LUA_TNIL) {
         (void)lua_getiuservalue(L, 1, RESULTS);
         lua_rawgeti(L, -1, 1);
@@ -151,13 +156,13 @@ fli_lua_task *fli_lua_task_start(lua_State *L, fli_lua_proc *p, int function)
 
 void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
 {
-    lua_State *L = task->L; /* the coroutine has ended: its stack is empty and can be used */
+    lua_State *L = task->L; /* the coroutine has ended, so its stack is empty and this function can use it */
     if (task->prev != NULL) task->prev->next = task->next;
     else p->tasks = task->next;
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
     fli_lua_set_away(L, false);
-    (void)push_table(L, &anchors_key); /* the table exists since the first task was started */
+    (void)push_table(L, &anchors_key); /* the table of anchors exists since the first task was started */
     lua_pushnil(L);
     lua_rawsetp(L, -2, task);
     lua_pop(L, 1);
@@ -241,7 +246,6 @@ static int task_await(lua_State *L)
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      until = fli_lua_deadline(L, p, 2);
     lua_settop(L, 1);
-    task->awaited = true;
     if (task->ended) return go_on_await(L, LUA_OK, 0);
     if (task == p->current) return luaL_error(L, "a task cannot await itself");
     fli_lua_wait_begin(L, p);
@@ -294,8 +298,9 @@ static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFu
     return push_timeout(L);
 }
 
-/* Turns the list of functions and tasks at index 1 into a list of tasks, and pushes the wait for them. Raises an error,
- * and starts no task, if an element is neither a function nor a task. */
+/* Turns the list of functions and tasks at stack index 1 (SUBJECT) into a list of tasks: starts a task for each
+ * function. Pushes a new wait with one entry for each task. Raises an error, and starts no task, if an element is
+ * neither a function nor a task. */
 static fli_lua_wait *spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
 {
     lua_Integer count = lua_istable(L, 1) ? (lua_Integer)lua_rawlen(L, 1) : 0;
@@ -316,7 +321,6 @@ static fli_lua_wait *spawn_all(lua_State *L, fli_lua_proc *p, const char *name)
     fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
     for (uint32_t i = 1; i <= wait->count; i++) {
         fli_lua_task *task = push_nth(L, i);
-        task->awaited = true;
         if (!task->ended) fli_lua_wait_enter(wait, i - 1, &task->waiters);
         lua_pop(L, 1);
     }

@@ -139,8 +139,8 @@ filch_err fli_lua_alarms_set(fli_lua_proc *p)
     filch_err err = filch_yield_sleep(p->out, FLI_LUA_ALARM_TAG, at_ns > now ? at_ns - now : 0);
     if (err != FILCH_OK) return err;
     p->yields++;
-    /* The sleep that ends last is dropped from the array if the array is full. That sleep still ends, and then wakes no
-     * task. */
+    /* If the array is full, drops the sleep that ends last from the array. When that sleep ends, it only causes one
+     * more check of the alarms. */
     memmove(&p->sleeps[1], &p->sleeps[0], (FLI_LUA_SLEEPS - 1) * sizeof p->sleeps[0]);
     p->sleeps[0] = at_ns;
     return FILCH_OK;
@@ -182,7 +182,8 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
 
 static int refuse_to_wait(lua_State *L)
 {
-    return luaL_error(L, "cannot wait here: a C function or a metamethod in between cannot be suspended");
+    return luaL_error(
+        L, "cannot wait here: this code was called by a C function or a metamethod, which cannot be suspended");
 }
 
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p)
@@ -247,7 +248,7 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     fli_lua_task *task = who_awaits(p, tag);
     if (task == NULL) return false;
     task->awaits = 0;
-    filch_drop(&task->answer); /* left from a wait that was cancelled after its answer had arrived */
+    filch_drop(&task->answer); /* an answer that an earlier wait could not unpack: it raised an error */
     task->error = filch_keep(data, &task->answer);
     if (error != FILCH_OK) task->error = error;
     task->answered = true;
@@ -269,7 +270,7 @@ bool fli_lua_exited(fli_lua_proc *p, uint64_t tag, const filch_event *event)
     filch_data    data;
     uint8_t       head = (uint8_t)(0x80 + sizeof words - 1);
     fli_lua_bytes_init(&bytes, sizeof bytes.first);
-    /* The message is so short that it fits into the struct, so these calls cannot fail. */
+    /* The message is so short that it fits into bytes.first, so these calls cannot fail. */
     (void)fli_lua_envelope(&bytes, FLI_LUA_FAILURE, tag);
     (void)fli_lua_bytes_add(&bytes, &head, 1);
     (void)fli_lua_bytes_add(&bytes, words, sizeof words - 1);

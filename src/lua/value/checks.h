@@ -38,7 +38,8 @@ static inline const char *fli_lua_whole_text(lua_State *L, int index)
     return text;
 }
 
-/* Work like luaL_checkstring and luaL_optstring, and raise an error if the text contains a zero byte. */
+/* fli_lua_check_text() works like luaL_checkstring, fli_lua_opt_text() like luaL_optstring. Both raise an error if the
+ * text contains a zero byte. */
 static inline const char *fli_lua_check_text(lua_State *L, int arg)
 {
     size_t      size;
@@ -50,6 +51,14 @@ static inline const char *fli_lua_check_text(lua_State *L, int arg)
 static inline const char *fli_lua_opt_text(lua_State *L, int arg, const char *otherwise)
 {
     return lua_isnoneornil(L, arg) ? otherwise : fli_lua_check_text(L, arg);
+}
+
+/* Works like luaL_checkoption, but compares the whole text: luaL_checkoption accepts "r\0+" as "r". Returns the number
+ * of the argument in `words`, whose end is NULL. A missing argument means `otherwise`. */
+static inline int fli_lua_check_word(lua_State *L, int arg, const char *otherwise, const char *const words[])
+{
+    (void)fli_lua_opt_text(L, arg, otherwise); /* refuses a zero byte */
+    return luaL_checkoption(L, arg, otherwise, words);
 }
 
 static inline void fli_lua_add_char(luaL_Buffer *out, char c)

@@ -1,4 +1,4 @@
-/* world.c - events from outside in a simulated run: late and double completions, handlers that fail, failed
+/* faults.c - events from outside in a simulated run: late and double completions, handlers that fail, failed
  * allocations, and functions that the program has deferred (filch_sim_later). See simulation.h. */
 #include <string.h>
 
@@ -42,7 +42,7 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim)
     return next;
 }
 
-/* Posts a delayed completion. Its process may have ended; then the completion is dropped. */
+/* Delivers a delayed completion. If its process has ended meanwhile, frees the completion. */
 static void post(fli_simulation *sim, fli_event_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
@@ -105,7 +105,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
         if (fli_simulation_add(sim,
                                (fli_pending){ .kind = FLI_PENDING_AGAIN, .due_ns = due_ns, .receiver = receiver })) {
             sim->report.double_answers++;
-            fli_simulation_fault(sim, "this answer will come twice");
+            fli_simulation_fault(sim, "this completion will come twice");
         }
     }
     if (is_of_the_clock(command) || !fli_draw_chance(sim, sim->opt.late_answer)) return false;
@@ -113,15 +113,52 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
     if (!fli_simulation_add(sim, (fli_pending){ .kind = FLI_PENDING_ANSWER, .due_ns = due_ns, .node = node }))
         return false;
     sim->report.late_answers++;
-    fli_simulation_fault(sim, "this answer will be late");
+    fli_simulation_fault(sim, "this completion will be late");
     return true;
+}
+
+uint64_t fli_draw_magnitude(fli_simulation *sim, uint64_t max_ns, uint32_t magnitudes)
+{
+    uint64_t longest = max_ns >> fli_draw_below(sim, magnitudes);
+    return longest > 0 ? fli_draw_span(sim, longest) : 0;
+}
+
+/* ---- timers that are late ---- */
+
+/* Decides whether the due timer fires now. Once a timer is held back, every second draw holds it back again, so that
+ * more than one other timer may come first. */
+static bool may_fire(fli_simulation *sim, uint64_t id, uint64_t next_ns)
+{
+    if (sim->stage != FLI_STAGE_RUN || next_ns == FLI_NEVER) return true;
+    if (id == sim->held_timer) return fli_draw_below(sim, 2) == 0;
+    /* If the timer that is held back was cancelled, its time passes, and another one may be held back. */
+    if (sim->held_timer != 0 && sim->simulator.now_ns <= sim->held_until_ns) return true;
+    return !fli_draw_chance(sim, sim->opt.late_timer);
+}
+
+/* A timer is held back until after the next other timer, whatever the distance. The additional time lets the processes
+ * that the other timer wakes make some steps, or many. */
+uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns)
+{
+    fli_simulation *sim = fli_simulation_of(rt);
+    uint64_t        now_ns = sim->simulator.now_ns;
+    if (may_fire(sim, id, next_ns)) {
+        if (id == sim->held_timer) sim->held_timer = 0;
+        return FLI_NEVER;
+    }
+    sim->held_timer = id;
+    sim->held_until_ns =
+        fli_clock_after(next_ns > now_ns ? next_ns : now_ns, fli_draw_magnitude(sim, sim->opt.jump_ns, 12));
+    sim->report.late_timers++;
+    fli_simulation_fault(sim, "a timer will be late");
+    return sim->held_until_ns;
 }
 
 /* ---- allocations that fail ---- */
 
 void fli_faulty_let_go(fli_faulty_mem *faulty)
 {
-    /* PAIR simulate.blocks, both halves: the free of the struct happens after every use of it by other threads. */
+    /* PAIR simulate.blocks, both halves: every use of the struct by other threads comes before the struct is freed. */
     if (fli_sub_acqrel(&faulty->blocks, 1) != 1) return;
     fli_mem mem = faulty->mem;
     fli_free(&mem, faulty, sizeof *faulty);
