@@ -17,7 +17,8 @@ static size_t decode(const unsigned char *s, size_t size, uint32_t *code)
         if ((s[i] & 0xc0) != 0x80) return 0;
         *code = *code << 6 | (s[i] & 0x3fu);
     }
-    return *code >= least[length] ? length : 0;
+    bool is_surrogate = *code >= 0xd800 && *code < 0xe000;
+    return *code >= least[length] && *code <= 0x10ffff && !is_surrogate ? length : 0;
 }
 
 static bool is_control(uint32_t code)
