@@ -744,6 +744,31 @@ TEST(a_back_off_without_memory_lasts_as_long)
     }
 }
 
+TEST(a_supervisor_that_had_no_memory_for_its_back_off_sleeps_when_there_is_memory)
+{
+    for (uint32_t strategy = FILCH_ONE_FOR_ONE; strategy <= FILCH_REST_FOR_ONE; strategy++) {
+        filch_supervisor spec = { .strategy = strategy,
+                                  .children = three,
+                                  .child_count = 3,
+                                  .backoff_ns = FILCH_SECONDS(3600),
+                                  .backoff_max_ns = FILCH_SECONDS(3600) };
+        fixture          w;
+        fixture_begin(&w, FILCH_NO_WORKERS);
+        (void)supervise(w.sched, &spec);
+        fixture_tick(&w);
+        ok(filch_send(w.sched, child_log.pids[0], filch_int(FAILURE)));
+        fli_store_rlx(&w.deny, true);
+        for (int i = 0; i < 20; i++) ok(filch_tick(w.sched, 10, NULL));
+        same(fixture_stats(&w).timers, 0);
+        same(filch_next_timeout(w.sched), 0); /* the supervisor polls */
+        fli_store_rlx(&w.deny, false);
+        for (int i = 0; i < 20; i++) ok(filch_tick(w.sched, 10, NULL));
+        same(fixture_stats(&w).timers, 1);
+        assert_true(filch_next_timeout(w.sched) > FILCH_SECONDS(1800));
+        fixture_end(&w);
+    }
+}
+
 /* Handler of sleeps: there is never memory for the timer, so each sleep completes with FILCH_ENOMEM. */
 static filch_err refuse_sleep(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
@@ -882,6 +907,7 @@ int main(void)
         cmocka_unit_test(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around),
         cmocka_unit_test(rest_for_one_waits_for_the_back_off_of_the_later_failure),
         cmocka_unit_test(a_back_off_without_memory_lasts_as_long),
+        cmocka_unit_test(a_supervisor_that_had_no_memory_for_its_back_off_sleeps_when_there_is_memory),
         cmocka_unit_test(a_back_off_whose_sleep_completes_with_an_error_lasts_as_long),
         cmocka_unit_test(a_supervisor_allocates_from_its_scheduler_and_not_from_the_system),
         cmocka_unit_test(a_tree_starts_or_reports_enomem_whichever_allocation_fails),
