@@ -14,8 +14,8 @@
 /* How late the timers of another worker must be before a worker fires them, unless their owner is away. */
 #define FLI_TIMERS_HELP_NS UINT64_C(100000)
 
-/* The timers that one worker has armed. The owner fires them. Other workers do so if the owner is away (parked, or
- * without a thread), or late by FLI_TIMERS_HELP_NS, as in a long step. */
+/* The timers that one worker has armed. The owner fires them. Other workers do so if the owner is away (parked, paused
+ * by the throttle, or without a thread), or late by FLI_TIMERS_HELP_NS, as in a long step. */
 typedef struct fli_timer_shard {
     alignas(FLI_LINE) fli_mutex lock;
     fli_wheel    wheel;                          /* not atomic: protected by `lock` */
@@ -30,8 +30,8 @@ typedef struct fli_timer_shard {
      * a hint, relaxed. A stale hint costs at most one useless poll, because a worker that arms a timer reads next_ns
      * again before it parks. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) next_ns;
-    /* The owner is parked or has no thread.  writes: the owner; true only under lock.  reads: any thread, relaxed; a
-     * thread that arms a timer under lock relies on the value, all others use it as a hint. */
+    /* The owner is parked, paused or without a thread.  writes: the owner; true only under lock.  reads: any thread,
+     * relaxed; a thread that arms a timer under lock relies on the value, all others use it as a hint. */
     FLI_ATOMIC(bool) away;
 } fli_timer_shard;
 
@@ -64,7 +64,7 @@ uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most
 /* As fli_timers_poll_some(), but looks only at the wheel of the worker, at two others, which change from call to call,
  * and at those of owners that are away if one of their timers is due. */
 uint32_t fli_timers_poll_near(fli_timers *timers, uint64_t now_ns, uint32_t most);
-/* Says whether the worker `index`, which calls this function, is away: parked, or about to end. */
+/* Says whether the worker `index`, which calls this function, is away: parked, paused, or about to end. */
 void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away);
 /* Returns the time at which the next timer may be due, or FLI_NEVER if no timer is armed. */
 uint64_t fli_timers_next_ns(const fli_timers *timers);

@@ -37,18 +37,19 @@
  * decision needs a quarter of the time; after two such pauses in a row, the next pause is 16 times as long.
  * docs/log/2026-11-judging-naps.md and docs/log/2026-11-piles.md have the figures.
  *
- * No other thread depends on a paused worker. It counts neither as parked nor as searching: to others it is a busy
- * worker with an empty queue, so no wake-up can be lost by waking it. At least one worker is not paused; it may be
- * parked, and is then unparked for what the pausing workers moved to the global queue. The leader checks the others
- * after 1 ms, after 2 ms more, then every 4 ms. It ends the pause of all workers if another worker is still in the step
- * in which it was at the last check, or if a stop has begun. If all others park meanwhile, these checks, at most 17,
- * are the only activity of the scheduler.
+ * No other thread depends on a paused worker. Other workers fire its timers when they are due (fli_timers_set_away). It
+ * counts neither as parked nor as searching: to others it is a busy worker with an empty queue, so no wake-up can be
+ * lost by waking it. At least one worker is not paused; it may be parked, and is then unparked for what the pausing
+ * workers moved to the global queue. The leader checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends
+ * the pause of all workers if another worker is still in the step in which it was at the last check, or if a stop has
+ * begun. If all others park meanwhile, these checks, at most 17, are the only activity of the scheduler.
  *
  * Design: docs/design/worker-throttling.md.
  */
 #include "sched/throttle.h"
 
 #include "base/assert.h"
+#include "clock/timers.h"
 #include "port/clock.h"
 #include "proc/runtime.h"
 #include "sched/idle.h"
@@ -469,6 +470,8 @@ void fli_throttle_pause(fli_worker *w)
     w->throttle.dead_steals = 0;
     w->throttle.backlog_sends = 0;
     if (!throttle_enter(sched)) return;
+    /* Until the end of the pause the workers that are awake fire the timers of `w` when they are due. */
+    fli_timers_set_away(&sched->timers, w->local.index, true);
     uint64_t pause_ns = fli_load_rlx(&sched->throttle.pause_ns), until_ns = fli_load_rlx(&sched->throttle.until_ns);
     /* PAIR throttle.until, both halves: of two workers that start a pause at once, one leads it and the other joins
      * it. */
@@ -476,6 +479,7 @@ void fli_throttle_pause(fli_worker *w)
         lead(w, pause_ns, backlogged);
     else follow(w, until_ns);
     w->throttle.contended = false;
+    fli_timers_set_away(&sched->timers, w->local.index, false);
     (void)fli_sub_acqrel(&sched->throttle.paused, 1); /* PAIR throttle.paused */
 }
 

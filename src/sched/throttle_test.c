@@ -745,6 +745,55 @@ TEST(stop_ends_pauses)
     end(sched);
 }
 
+static uint64_t         probe_ns;
+static FLI_ATOMIC(bool) probed;
+static uint32_t         probe_fired; /* not atomic: written before `probed` */
+
+/* A clock reading of the worker of this step: fires the timers that the worker may fire at probe_ns. */
+static filch_err probe(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    probe_fired = fli_timers_poll_near(&filch_out_sched(out)->timers, probe_ns, 64);
+    fli_store_rel(&probed, true);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type prober = { .name = "prober", .step = probe };
+
+/* caller_worker pauses. Its timer is due in an hour, and another worker reads its clock at that time. The other worker
+ * looks at the wheels of two workers at each clock reading, and leaves a timer of a worker that is awake alone unless
+ * the timer is late. So it fires the timer only if it knows that caller_worker is asleep. */
+TEST(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another)
+{
+    filch_sched *sched = begin(8);
+    fli_worker  *w = sched->caller_worker;
+    pauser       n = { .sched = sched };
+    filch_pid    pid;
+    fli_store_rlx(&released, false);
+    fli_store_rlx(&probed, false);
+    ok(filch_spawn(sched, &listener, NULL, &pid));
+    fli_timers_set_away(&sched->timers, w->local.index, false);
+    fli_current_set(&w->local);
+    assert_true(fli_timers_set_flag_later(&sched->timers, pid.serial, FILCH_SECONDS(3600), FLI_CANCEL) != 0);
+    fli_current_set(NULL);
+    probe_ns = fli_timers_next_ns(&sched->timers);
+    until(fli_idle_parked(&sched->idle) == 8); /* parked workers do not join the pause */
+    fli_store_rlx(&sched->throttle.until_ns, FLI_NEVER);
+    ok(fli_thread_start(&n.thread, "pauser", pause_long, &n));
+    until(fli_load_acq(&w->throttle.follows));
+    ok(filch_spawn(sched, &prober, NULL, NULL));
+    until(fli_load_acq(&probed));
+    same(probe_fired, 1);
+    /* ends the pause of caller_worker, which end_pause() of throttle.c does for worker threads only */
+    fli_store_rlx(&sched->throttle.until_ns, 0);
+    assert_true(fli_swap_acqrel(&w->throttle.follows, false));
+    fli_unpark(&w->idle.parker);
+    fli_thread_join(&n.thread);
+    assert_false(fli_load_rlx(&sched->timers.shards[w->local.index].away));
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -787,6 +836,7 @@ int main(void)
         cmocka_unit_test(an_interrupted_pause_for_a_backlog_starts_no_back_off),
         cmocka_unit_test(sends_to_a_ready_process_count_as_backlog_when_the_sender_continues),
         cmocka_unit_test(stop_ends_pauses),
+        cmocka_unit_test(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
