@@ -35,8 +35,11 @@
  * picked process; in the deque, the processes that the picked one spawns would be above it, those that they spawn
  * above these, and so on. The turn after a pick is no pick: a process that returns CONTINUE while the slot is full does
  * not bring the pick forward (ready.c). Only with a fair_every of 1 does the process join the deque at a pick. The
- * process being stepped may have more turns before that of the slot (w->rerun, the inline completion loop): these are
- * fewer than fair_every turns, and the bound includes them.
+ * process being stepped may have more turns before that of the slot (w->rerun, the inline completion loop); but if the
+ * slot is full, it leaves the last turn before the next pick to the process in the slot. (An inline completion loop
+ * that began while the slot was empty may go on until the pick.) So the process in the slot stays there at one pick at
+ * most, and waits fewer than 2 * fair_most turns; the bound includes them. The test
+ * `the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most` checks this.
  *
  * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then
  * built breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What

@@ -5,6 +5,7 @@
 #include "sched/find.h"
 #include "sched/ready.h"
 #include "sched/sched.h"
+#include "sched/step.h"
 #include "sched/worker.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
@@ -25,11 +26,14 @@ typedef struct one {
     int     goes_on; /* 0: the process goes idle; 'm': wakes itself by a message, for ever; 'c': continues for ever;
                         's': sends to all `receivers` in its first step and goes idle; 't': like 's', but continues
                         once; 'l': like 's', but its worker has measured long steps; 'p': spawns process 1 in its first
-                        step and continues once */
+                        step and continues once; 'b': wakes itself by a message, for ever, and sends to all `receivers`
+                        in step `send_at`; 'y': like 'b', but yields with synchronous completions instead */
+    uint32_t steps;
 } one;
 
 static filch_pid receivers[40];
 static int       receiver_count;
+static uint32_t  send_at;
 
 static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on);
 
@@ -42,6 +46,20 @@ static filch_err on_init(void *self, const filch_ctx *ctx, const char *method, c
     return FILCH_OK;
 }
 
+/* The step of a process 'b' or 'y'. */
+static filch_err send_once(one *me, filch_out *out)
+{
+    const filch_ctx *ctx = filch_out_ctx(out);
+    bool             sends = me->steps++ == send_at;
+    for (int i = 0; sends && i < receiver_count; i++) ok(filch_send(filch_ctx_sched(ctx), receivers[i], filch_none()));
+    if (me->goes_on == 'b') {
+        ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
+        return filch_idle(out);
+    }
+    filch_err err = filch_yield(out, FILCH_CMD_USER, 1, filch_none());
+    return err != FILCH_OK ? err : filch_wait(out);
+}
+
 static filch_err on_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     one *me = self;
@@ -50,6 +68,7 @@ static filch_err on_step(void *self, const filch_event *events, size_t count, fi
     }
     if (stepped < sizeof order / sizeof order[0]) order[stepped++] = me->number;
     const filch_ctx *ctx = filch_out_ctx(out);
+    if (me->goes_on == 'b' || me->goes_on == 'y') return send_once(me, out);
     if (me->goes_on == 'm') ok(filch_send(filch_ctx_sched(ctx), filch_ctx_self(ctx), filch_none()));
     bool sends = me->goes_on == 's' || me->goes_on == 't' || me->goes_on == 'l', spawns = me->goes_on == 'p';
     bool again = me->goes_on == 'c' || me->goes_on == 't' || spawns;
@@ -77,6 +96,12 @@ static filch_pid spawn(filch_sched *sched, int64_t number, bool goes_on)
     return spawn_as(sched, number, goes_on ? "messages" : NULL);
 }
 
+static filch_err complete_now(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user, (void)command;
+    return filch_complete(receiver, tag, filch_none(), FILCH_OK);
+}
+
 static filch_sched *begin(uint32_t fair_every, uint32_t global_batch)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -85,7 +110,10 @@ static filch_sched *begin(uint32_t fair_every, uint32_t global_batch)
     options.fair_every = fair_every;
     options.global_batch = global_batch;
     options.seed = 1;
+    ok(filch_registry_create(&options.registry));
+    ok(filch_registry_add(options.registry, FILCH_CMD_USER, complete_now, NULL));
     ok(filch_sched_create(&sched, &options));
+    filch_registry_destroy(options.registry);
     stepped = 0;
     return sched;
 }
@@ -227,6 +255,40 @@ TEST(the_process_in_the_lifo_slot_runs_beside_endless_loops)
     while (at < stepped && order[at] != 0) at++;
     assert_true(at < stepped);
     end(sched);
+}
+
+/* Runs `turns` turns without reading the clock. `threaded`: as on a worker thread, which may step a process again
+ * without a queue. */
+static void run_turns(filch_sched *sched, uint32_t turns, bool threaded)
+{
+    fli_worker *w = sched->caller_worker;
+    fli_current_set(&w->local);
+    w->may_rerun = threaded;
+    w->steps_left = UINT32_MAX;
+    w->clock_countdown = turns;
+    assert_true(fli_step_on(w));
+    w->may_rerun = false;
+    fli_current_set(NULL);
+}
+
+/* Process 9 is always ready and alone in the deque, so each fairness pick takes it. At some step it wakes process 0,
+ * which enters the LIFO slot. Only one pick may come before process 0. */
+TEST(the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most)
+{
+    const uint32_t every[] = { 2, 3, 8, 64 };
+    for (size_t i = 0; i < 16; i++) {
+        uint32_t n = every[i % 4];
+        for (send_at = 0; send_at < 2 * n; send_at++) {
+            filch_sched *sched = begin(n, 0);
+            make_receivers(sched, 1);
+            (void)spawn_as(sched, 9, i < 8 ? "b: by messages" : "yields");
+            run_turns(sched, 1000, i / 4 % 2 == 1);
+            size_t at = 0;
+            while (at < stepped && order[at] != 0) at++;
+            assert_in_range(at, send_at + 1, send_at + 2 * n);
+            end(sched);
+        }
+    }
 }
 
 /* Every turn is a fairness pick, and the deque is full and cannot grow: the process in the LIFO slot goes to the global
@@ -517,6 +579,7 @@ int main(void)
         cmocka_unit_test(a_process_that_spawns_and_continues_runs_after_its_child),
         cmocka_unit_test(from_the_33rd_send_of_a_long_step_on_receivers_do_not_overtake_queued_processes),
         cmocka_unit_test(the_process_in_the_lifo_slot_runs_beside_endless_loops),
+        cmocka_unit_test(the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most),
         cmocka_unit_test(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow),
         cmocka_unit_test(every_nth_turn_runs_an_oldest_process),
         cmocka_unit_test(a_process_that_continues_runs_after_the_oldest),

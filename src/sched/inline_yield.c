@@ -30,16 +30,19 @@
 #include "sched/sched.h"
 #include "sched/step.h"
 #include "sched/worker.h"
+#include "sync/lifo_slot.h"
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-/* Returns how many iterations of the loop may follow its first iteration. */
-static uint32_t steps_allowed(const fli_worker *w)
+/* Returns how many iterations of the loop may follow its first iteration. If the LIFO slot is full, the last turn
+ * before the fairness pick is for the process in the slot. */
+static uint32_t steps_allowed(fli_worker *w)
 {
-    return least(least(w->fair_countdown - 1, w->clock_countdown), w->steps_left);
+    uint32_t turns = w->fair_countdown - 1, kept = fli_lifo_slot_is_full(&w->lifo_slot) && turns > 0;
+    return least(least(turns - kept, w->clock_countdown), w->steps_left);
 }
 
 /* Begins the loop: fills those fields of the command, the node and the worker that have the same value in all

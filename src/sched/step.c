@@ -62,14 +62,16 @@
 #include "sched/spawn.h"
 #include "sched/stop.h"
 #include "sched/worker.h"
+#include "sync/lifo_slot.h"
 
 /* Called for a process that has undelivered events and must run again. Puts it into w->rerun, so that it runs directly
  * without push and pop, unless a fairness pick or a clock reading is due, or the steps of this worker are counted by a
- * tick. */
+ * tick. If the LIFO slot is full, the last turn before the pick is for the process in the slot. */
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;
-    if (FLI_LIKELY(w->may_rerun && w->fair_countdown > 1 && w->clock_countdown > 0)) {
+    if (FLI_LIKELY(w->may_rerun && w->fair_countdown > 1u + fli_lifo_slot_is_full(&w->lifo_slot) &&
+                   w->clock_countdown > 0)) {
         w->fair_countdown--;
         w->clock_countdown--;
         w->rerun = p;
