@@ -106,9 +106,10 @@ static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 }
 
 /* Returns true if timers may fire: the processes that the last firing woke have left the deque, or TIMERS_AGAIN_NS and
- * as many steps as timers fired have passed, because steps make ever more processes ready. Under overload the timers
- * that are due later would otherwise come first, because the deque runs the newest first. If timers may not fire, the
- * clock is read again when those processes have run. */
+ * as many steps as that firing woke processes have passed, because steps make ever more processes ready. (Timers that
+ * fired together may have woken a single process.) Under overload the timers that are due later would otherwise come
+ * first, because the deque runs the newest first. If timers may not fire, the clock is read again when those processes
+ * have run. */
 static bool have_woken_run(fli_worker *w)
 {
     uint32_t queued = fli_deque_count(&w->deque);
@@ -155,9 +156,10 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most)
     spend_bypass(w, fired, most);
     w->needs_help = false;
     if (FLI_LIKELY(fired == 0)) return 0;
+    uint32_t queued = fli_deque_count(&w->deque), woken = queued > depth ? queued - depth : 0;
     w->timers_depth = depth;
     w->timers_until_ns = w->clock_ns + TIMERS_AGAIN_NS;
-    w->timers_steps = fli_counters_steps(&w->local.counters) + fired;
+    w->timers_steps = fli_counters_steps(&w->local.counters) + woken;
     /* If the budget is used up, more timers may be due, which must not wait. */
     if (fired < most) fli_sentinel_note_timers(w, fired);
     else call_for_help(w);

@@ -612,6 +612,51 @@ TEST(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_pro
     }
 }
 
+/* ---- many timers at once ---- */
+
+enum { TIMERS = 40, TIMERS_MOST = 1000 };
+
+static uint32_t many_timers,
+    timers_read; /* number of timers of the timer_owner, and how many messages of them it got */
+
+/* Arms `many_timers` timers that are due together, and starts the other processes when it has got all their
+ * messages. */
+static filch_err timer_owner_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    bool     *armed = self;
+    filch_err err = FILCH_OK;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) timers_read += events[i].type == FILCH_EVENT_MESSAGE;
+    for (uint32_t i = 0; !*armed && i < many_timers; i++) err |= filch_yield_timer(out, 1, FILCH_MILLISECONDS(1));
+    *armed = true;
+    if (timers_read == many_timers) start_other_processes(filch_out_sched(out));
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static const filch_type timer_owner = { .name = "timer_owner", .size = sizeof(bool), .step = timer_owner_step };
+
+/* All timers of one process are due together and wake it once. Then a loop process and a sleeper begin. The sleeper
+ * must not wait for as many steps of the loop process as timers have fired. */
+TEST(many_timers_of_one_process_do_not_delay_a_sleep_beside_a_loop)
+{
+    for (size_t i = 0; i < 10; i++) {
+        uint32_t     every = i < 8 ? fair[i % 4] : 1;
+        filch_sched *sched = begin(
+            (scene){ .phase = -1, .loops = 1, .sleepers = 1, .sleep_ns = FILCH_MILLISECONDS(3), .fair_every = every });
+        many_timers = every == 1 ? TIMERS_MOST : TIMERS;
+        timers_read = 0;
+        ok(filch_spawn(sched, &timer_owner, NULL, NULL));
+        ok(filch_tick(sched, 0, NULL));
+        now_ns += FILCH_MILLISECONDS(2);
+        for (int n = 0; play.slept < SLEEPS && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4 % 2], NULL));
+        same(timers_read, many_timers);
+        same(play.slept, SLEEPS);
+        assert_in_range(play.first_late_ns, 0, 3 * TURN_NS);
+        assert_in_range(play.late_ns, 0, 3 * TURN_NS);
+        end(sched);
+    }
+}
+
 /* A foreign thread has queued a process, and a fairness pick is due: no timer may fire before it. */
 TEST(timers_do_not_keep_a_tick_from_a_process_in_the_global_queue)
 {
@@ -673,6 +718,7 @@ int main(void)
         cmocka_unit_test(with_more_timers_than_the_worker_can_serve_the_oldest_run_first),
         cmocka_unit_test(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
+        cmocka_unit_test(many_timers_of_one_process_do_not_delay_a_sleep_beside_a_loop),
 #if FLI_IO
         cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),
         cmocka_unit_test(due_timers_do_not_starve_readers_of_datagrams),
