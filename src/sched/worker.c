@@ -200,6 +200,16 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
     if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
 }
 
+/* Returns how many steps have run since the last call, which was at the last clock reading: fewer than clock_interval
+ * if this reading came early (read_clock_within(), fli_worker_noticed()), more if it was put off. If no step has run,
+ * the turns ended processes without a step; these turns count as clock_interval steps. */
+static uint64_t steps_since_reading(fli_worker *w)
+{
+    uint64_t steps = fli_counters_steps(&w->local.counters), ran = steps - w->clock_steps;
+    w->clock_steps = steps;
+    return ran > 0 ? ran : w->clock_interval;
+}
+
 /* Reads the clock, and does the work that depends on the time: timers, poll, intervals, samples, throttling. If the
  * next turn must be a fairness pick and no budget for timers is left, puts the reading off until after the pick. */
 static void read_clock(fli_worker *w)
@@ -211,10 +221,11 @@ static void read_clock(fli_worker *w)
     uint64_t before = w->clock_ns;
     w->clock_countdown = w->clock_interval;
     fli_worker_clock(w);
-    uint64_t passed = w->clock_ns - before;
-    w->step_ns = passed / w->clock_interval + 1;
+    uint64_t passed = w->clock_ns - before, ran = steps_since_reading(w);
+    w->step_ns = passed / ran + 1;
     adapt_fairness(w);
-    if (passed < CLOCK_NEAR_NS && w->clock_interval < CLOCK_INTERVAL_MAX) w->clock_interval *= 2;
+    bool whole = ran >= w->clock_interval;
+    if (whole && passed < CLOCK_NEAR_NS && w->clock_interval < CLOCK_INTERVAL_MAX) w->clock_interval *= 2;
     else if (passed > 64 * CLOCK_FAR_NS) w->clock_interval = 1; /* steps have become long: timers are late already */
     else if (passed > CLOCK_FAR_NS && w->clock_interval > 1) w->clock_interval /= 2;
     if (w->clock_countdown > w->clock_interval) w->clock_countdown = w->clock_interval;

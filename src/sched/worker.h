@@ -81,6 +81,7 @@ struct fli_worker {
     /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */
     uint32_t clock_interval;  /* steps between two clock readings; adapts to how long steps take */
+    uint64_t clock_steps;     /* the worker's count of steps at the last clock reading that ended an interval */
     uint64_t clock_ns;        /* time of the last clock reading */
     uint32_t poll_depth;      /* a poll is due when the deque has at most this many processes */
     uint64_t poll_until_ns;   /* a poll is also due at this time, if the worker's count of steps has reached

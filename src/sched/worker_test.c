@@ -614,7 +614,8 @@ TEST(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_pro
 
 /* ---- many timers at once ---- */
 
-enum { TIMERS = 40, TIMERS_MOST = 1000 };
+enum { TIMERS = 40, TIMERS_MOST = 1000, NAPPERS = 60 };
+#define BUSY_NS FILCH_MICROSECONDS(2)
 
 static uint32_t many_timers,
     timers_read; /* number of timers of the timer_owner, and how many messages of them it got */
@@ -653,6 +654,62 @@ TEST(many_timers_of_one_process_do_not_delay_a_sleep_beside_a_loop)
         same(play.slept, SLEEPS);
         assert_in_range(play.first_late_ns, 0, 3 * TURN_NS);
         assert_in_range(play.late_ns, 0, 3 * TURN_NS);
+        end(sched);
+    }
+}
+
+static uint64_t naps_until_ns;               /* time at which all nappers wake */
+static uint64_t step_ns_least, step_ns_most; /* range of the worker's step_ns while nappers wake */
+static uint32_t naps, interval_most;         /* `interval_most`: largest clock_interval while nappers wake */
+
+/* Computes for BUSY_NS, for ever. */
+static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    now_ns += BUSY_NS;
+    return filch_continue(out);
+}
+
+static const filch_type busy = { .name = "busy", .step = busy_step };
+
+/* Computes for BUSY_NS, sleeps until naps_until_ns, computes for BUSY_NS again, and ends. */
+static filch_err napper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    now_ns += BUSY_NS;
+    if (count == 0) {
+        filch_err err = filch_yield_sleep(out, 1, naps_until_ns - now_ns);
+        return err != FILCH_OK ? err : filch_wait(out);
+    }
+    const fli_worker *w = filch_out_sched(out)->caller_worker;
+    if (w->step_ns < step_ns_least) step_ns_least = w->step_ns;
+    if (w->step_ns > step_ns_most) step_ns_most = w->step_ns;
+    if (w->clock_interval > interval_most) interval_most = w->clock_interval;
+    naps++;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type napper = { .name = "napper", .step = napper_step };
+
+/* While many timers are due, the worker reads its clock after fewer steps than clock_interval says. These readings must
+ * not make the worker believe that its steps are short. */
+TEST(a_burst_of_timers_does_not_make_clock_readings_rarer)
+{
+    for (size_t i = 0; i < 4; i++) {
+        filch_sched *sched = begin((scene){ .phase = -1, .fair_every = fair[i] });
+        naps = interval_most = 0;
+        step_ns_least = UINT64_MAX;
+        step_ns_most = 0;
+        naps_until_ns = now_ns + FILCH_MILLISECONDS(5);
+        for (int n = 0; n < LOOPS; n++) ok(filch_spawn(sched, &busy, NULL, NULL));
+        for (int n = 0; n < NAPPERS; n++) ok(filch_spawn(sched, &napper, NULL, NULL));
+        ok(filch_tick(sched, 10000, NULL));
+        same(naps, NAPPERS);
+        assert_in_range(interval_most, 16, 32);
+        assert_in_range(step_ns_least, BUSY_NS / 2, 2 * BUSY_NS);
+        assert_in_range(step_ns_most, BUSY_NS / 2, 2 * BUSY_NS);
         end(sched);
     }
 }
@@ -719,6 +776,7 @@ int main(void)
         cmocka_unit_test(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
         cmocka_unit_test(many_timers_of_one_process_do_not_delay_a_sleep_beside_a_loop),
+        cmocka_unit_test(a_burst_of_timers_does_not_make_clock_readings_rarer),
 #if FLI_IO
         cmocka_unit_test(readers_with_datagrams_run_between_two_fairness_picks),
         cmocka_unit_test(due_timers_do_not_starve_readers_of_datagrams),
