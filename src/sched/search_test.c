@@ -4,6 +4,7 @@
 #include "sched/find.h"
 #include "sched/idle.h"
 #include "sched/sched.h"
+#include "sched/sentinel.h"
 #include "sched/worker.h"
 #include "sync/deque.h"
 #include "sync/inject.h"
@@ -152,6 +153,83 @@ TEST(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was)
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
 }
 
+/* Makes caller_worker park: as if its scheduler were ending, so the park returns at once. */
+static void park_and_leave(filch_sched *sched)
+{
+    fli_store_rlx(&sched->idle.leaving, true);
+    fli_current_set(&sched->caller_worker->local);
+    assert_null(fli_idle_find(sched->caller_worker));
+    fli_current_set(NULL);
+    fli_store_rlx(&sched->idle.leaving, false);
+}
+
+/* The worker was woken for the earliest timer of all, which may be that of any worker. */
+TEST(a_worker_that_was_parked_looks_at_the_timers_of_all_workers)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    sched->caller_worker->surveys_timers = false;
+    park_and_leave(sched);
+    assert_true(sched->caller_worker->surveys_timers);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
+}
+
+static bool owner_is_away;
+
+static filch_err look_away_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    owner_is_away = fli_load_rlx(&filch_out_sched(out)->timers.shards[0].away);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type looks_away = { .name = "looks_away", .step = look_away_step };
+
+/* Otherwise each timer that the worker arms would be published, and other workers would fire its timers. */
+TEST(a_worker_thread_is_not_away_from_its_timers_while_it_steps_processes)
+{
+    filch_options options = FILCH_OPTIONS_INIT;
+    filch_sched  *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    ok(filch_spawn(sched, &looks_away, NULL, NULL));
+    owner_is_away = true;
+    fli_store_rlx(&sched->timers.shards[0].away, true);
+    fli_store_rlx(&sched->idle.leaving, true);
+    fli_worker_run(sched->caller_worker);
+    assert_false(owner_is_away);
+    assert_true(fli_load_rlx(&sched->timers.shards[0].away));
+    fli_store_rlx(&sched->idle.leaving, false);
+    sched->caller_worker->may_rerun = false;
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
+}
+
+/* A pusher that reads FLI_SENTINEL in the hint leaves a process behind a long step to the sentinel. */
+TEST(the_hint_names_no_sentinel_after_the_last_worker_has_parked)
+{
+    static fli_worker parked;
+    filch_options     options = FILCH_OPTIONS_INIT;
+    filch_sched      *sched;
+    options.workers = FILCH_NO_WORKERS;
+    ok(filch_sched_create(&sched, &options));
+    parked = (fli_worker){ .sched = sched };
+    park(sched, &parked, true);
+    sched->worker_count = 1;
+    same(fli_idle_look(&sched->idle), FLI_PARKED_ONE + FLI_SENTINEL);
+    fli_mutex_lock(&sched->idle.lock);
+    same(fli_sentinel_deadline_locked(&parked), FLI_NEVER);
+    fli_mutex_unlock(&sched->idle.lock);
+    same(fli_idle_look(&sched->idle), FLI_PARKED_ONE);
+    sched->worker_count = 0;
+    sched->idle.parked = NULL;
+    fli_store_rlx(&sched->idle.word, 0);
+    fli_store_rlx(&sched->idle.hint, 0);
+    fli_parker_fini(&parked.idle.parker);
+    ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -159,6 +237,9 @@ int main(void)
         cmocka_unit_test(a_worker_that_finds_a_process_at_once_leaves_the_idle_word_as_it_was),
         cmocka_unit_test(a_worker_is_unparked_to_report_long_steps_only_if_there_is_no_sentinel),
         cmocka_unit_test(a_single_process_that_stays_queued_is_left_to_its_worker_only_if_there_is_a_sentinel),
+        cmocka_unit_test(a_worker_that_was_parked_looks_at_the_timers_of_all_workers),
+        cmocka_unit_test(a_worker_thread_is_not_away_from_its_timers_while_it_steps_processes),
+        cmocka_unit_test(the_hint_names_no_sentinel_after_the_last_worker_has_parked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,20 @@ TEST(a_worker_that_only_adds_to_a_backlog_is_due_to_pause)
     end(sched);
 }
 
+#ifndef FLI_SMALL
+/* 2048 sends to ready processes, and more than 2048 messages that were sent and not received, are enough. */
+TEST(a_backlog_of_exactly_the_minimum_makes_a_pause_due)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = caller_worker_of(sched);
+    assert_false(add_backlog(w, 1, 64, 1, 0)); /* another step: begins a new count of sends to ready processes */
+    assert_false(add_backlog(w, 31, 64, 0, 0));
+    assert_false(add_backlog(w, 1, 63, 0, 0));
+    assert_true(add_backlog(w, 1, 1, 0, 0));
+    end(sched);
+}
+#endif
+
 TEST(a_backlog_makes_no_pause_due_during_the_back_off)
 {
     filch_sched *sched = begin(2);
@@ -801,6 +815,9 @@ int main(void)
         cmocka_unit_test(many_remote_events_in_one_reading_make_a_pause_due),
         cmocka_unit_test(a_worker_that_parks_between_remote_events_is_not_due_to_pause),
         cmocka_unit_test(a_worker_that_only_adds_to_a_backlog_is_due_to_pause),
+#ifndef FLI_SMALL
+        cmocka_unit_test(a_backlog_of_exactly_the_minimum_makes_a_pause_due),
+#endif
         cmocka_unit_test(a_backlog_makes_no_pause_due_during_the_back_off),
         cmocka_unit_test(the_rate_is_measured_from_the_end_of_the_last_pause),
 #ifndef FLI_SMALL

@@ -759,6 +759,46 @@ TEST(the_timeout_of_a_sentinel_doubles_up_to_8_ms)
     same(w.idle.sentinel_ns, FILCH_MILLISECONDS(1));
 }
 
+/* More timers are due than the worker may fire before the fairness pick. Returns true if the worker unparks `parked`,
+ * while `searching` other workers search. */
+static bool late_timers_unpark(uint64_t searching)
+{
+    static fli_worker parked;
+    filch_sched      *sched = begin((scene){ .fair_every = 8 });
+    fli_idle         *idle = &sched->idle;
+    fli_worker       *w = sched->caller_worker;
+    for (int64_t n = 1; n <= TOGETHER; n++) spawn_as(sched, &ordered, n);
+    woken_count = 0;
+    ok(filch_tick(sched, 0, NULL));
+    parked = (fli_worker){ .sched = sched };
+    ok(fli_parker_init(&parked.idle.parker));
+    parked.idle.is_parked = true;
+    idle->parked = &parked;
+    fli_store_rlx(&idle->word, FLI_PARKED_ONE + searching * FLI_SEARCHING_ONE);
+    fli_idle_update_hint_locked(idle);
+    now_ns += FILCH_SECONDS(1);
+    w->fair_countdown = 2;
+    w->saw_continue = false;
+    spawn_as(sched, &ordered, 1); /* so that a fairness pick has something to find */
+    fli_current_set(&w->local);
+    fli_worker_clock(w);
+    fli_current_set(NULL);
+    bool unparked = !parked.idle.is_parked;
+    if (unparked) assert_true(fli_park(&parked.idle.parker, FLI_NEVER));
+    idle->parked = NULL;
+    fli_store_rlx(&idle->word, 0);
+    fli_store_rlx(&idle->hint, 0);
+    fli_parker_fini(&parked.idle.parker);
+    end(sched);
+    return unparked;
+}
+
+TEST(a_worker_whose_due_timers_are_late_unparks_another_unless_one_searches)
+{
+    assert_true(late_timers_unpark(0));
+    assert_false(late_timers_unpark(1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -775,6 +815,7 @@ int main(void)
         cmocka_unit_test(with_more_timers_than_the_worker_can_serve_the_oldest_run_first),
         cmocka_unit_test(of_timers_that_are_due_at_the_same_clock_reading_the_earliest_wakes_its_process_first),
         cmocka_unit_test(if_no_process_is_ready_a_timer_fires_with_the_first_tick),
+        cmocka_unit_test(a_worker_whose_due_timers_are_late_unparks_another_unless_one_searches),
         cmocka_unit_test(many_timers_of_one_process_do_not_delay_a_sleep_beside_a_loop),
         cmocka_unit_test(a_burst_of_timers_does_not_make_clock_readings_rarer),
 #if FLI_IO
