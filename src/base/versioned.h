@@ -14,13 +14,16 @@
 /* `out` is a struct of `known` bytes that holds the defaults. Copies `given`, which may be shorter or longer, over the
  * first bytes of `out`, and sets the size field of `out` to `known`. Leaves `out` unchanged if `given` is NULL.
  * FILCH_EINVAL: the size field of `given` is not set (filch_err_detail() becomes `unset`), or `given` has a byte after
- * the first `known` bytes that is not 0. */
-FILCH_MUST_USE filch_err fli_versioned_read(void *out, size_t known, const void *given, const char *unset);
+ * the first `known` bytes that is not 0 (filch_err_detail() becomes `unknown`). */
+FILCH_MUST_USE filch_err fli_versioned_read(void *out, size_t known, const void *given, const char *unset,
+                                            const char *unknown);
 
 /* Sets *out to its defaults INIT (a FILCH_*_INIT macro), then copies the fields of the caller's struct `given`.
  * `name` is the name of the argument in error texts. */
-#define FLI_VERSIONED_READ(out, given, name, INIT) \
-    (*(out) = (__typeof__(*(out)))INIT,            \
-     fli_versioned_read((out), sizeof *(out), (given), name ".size is not set: begin with " #INIT))
+#define FLI_VERSIONED_READ(out, given, name, INIT)                                                          \
+    (*(out) = (__typeof__(*(out)))INIT,                                                                     \
+     fli_versioned_read((out), sizeof *(out), (given), name ".size is not set: begin with " #INIT,          \
+                        name " sets a field that this version of the library does not know: the header is " \
+                             "newer than the library"))
 
 #endif

@@ -395,6 +395,66 @@ TEST(host_functions_get_the_process_and_its_values)
     fixture_close(&own);
 }
 
+/* The option structs of a newer header, each with a field that this version does not know. */
+typedef struct newer_structs {
+    struct {
+        filch_lua_options known;
+        uint64_t          later;
+    } lua;
+    struct {
+        filch_lua_spawn_options known;
+        uint64_t                later;
+    } how;
+    struct {
+        filch_spawn_options known;
+        uint64_t            later;
+    } spawn;
+    struct {
+        filch_sim_options known;
+        uint64_t          later;
+    } sim;
+} newer_structs;
+
+/* Calls `call`. It must be refused because the field `later` of the struct `which` is not 0. */
+#define KNOWS_NOT(which, call, name)                                                                       \
+    do {                                                                                                   \
+        newer.which.later = UINT64_C(1) << 63;                                                             \
+        same(call, FILCH_EINVAL);                                                                          \
+        has_text(filch_err_detail(), name " sets a field that this version of the library does not know"); \
+        newer.which.later = 0;                                                                             \
+    } while (0)
+
+TEST(option_structs_of_a_newer_header_are_accepted_if_their_new_fields_are_zero)
+{
+    filch_lua       *lua = NULL;
+    filch_lua_code  *code = NULL;
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    filch_pid        pid;
+    newer_structs    newer = { { FILCH_LUA_OPTIONS_INIT, 0 },
+                               { FILCH_LUA_SPAWN_OPTIONS_INIT, 0 },
+                               { FILCH_SPAWN_OPTIONS_INIT, 0 },
+                               { FILCH_SIM_OPTIONS_INIT, 0 } };
+    newer.lua.known.size = sizeof newer.lua;
+    newer.how.known.size = sizeof newer.how;
+    newer.spawn.known.size = sizeof newer.spawn;
+    newer.sim.known.size = sizeof newer.sim;
+    KNOWS_NOT(lua, filch_lua_create(&lua, &newer.lua.known), "options");
+    ok(filch_lua_create(&lua, &newer.lua.known));
+    ok(filch_lua_destroy(lua));
+    ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0));
+    KNOWS_NOT(how, filch_lua_sim(w.lua, code, &newer.how.known, NULL, 1, &report), "options");
+    KNOWS_NOT(sim, filch_lua_sim(w.lua, code, NULL, &newer.sim.known, 1, &report), "sim");
+    ok(filch_lua_sim(w.lua, code, &newer.how.known, &newer.sim.known, 1, &report));
+    same(report.verdict, FILCH_SIM_OK);
+    filch_sim_report_free(&report);
+    newer.how.known.spawn = &newer.spawn.known;
+    KNOWS_NOT(how, filch_lua_spawn(w.lua, w.sched, code, &newer.how.known, &pid), "options");
+    KNOWS_NOT(spawn, filch_lua_spawn(w.lua, w.sched, code, &newer.how.known, &pid), "options.spawn");
+    ok(filch_lua_spawn(w.lua, w.sched, code, &newer.how.known, &pid));
+    filch_lua_code_drop(w.lua, code);
+    until(fixture_alive(&w) == 0);
+}
+
 TEST(option_structs_of_a_wrong_size_are_refused)
 {
     filch_lua              *lua = NULL;
@@ -405,8 +465,9 @@ TEST(option_structs_of_a_wrong_size_are_refused)
     filch_sim_options       sim = FILCH_SIM_OPTIONS_INIT;
     filch_sim_report        report = FILCH_SIM_REPORT_INIT;
     filch_pid               pid;
-    opt.size = sizeof opt + 8;
+    opt.size = 0;
     same(filch_lua_create(&lua, &opt), FILCH_EINVAL);
+    assert_string_equal(filch_err_detail(), "options.size is not set: begin with FILCH_LUA_OPTIONS_INIT");
     opt.size = sizeof opt;
     opt.signal = -5;
     same(filch_lua_create(&lua, &opt), FILCH_EINVAL);
@@ -418,14 +479,14 @@ TEST(option_structs_of_a_wrong_size_are_refused)
     ok(filch_lua_load(w.lua, NULL, 0, NULL, &code, NULL, 0)); /* an empty text is a valid program */
     same(filch_lua_spawn(NULL, w.sched, code, NULL, &pid), FILCH_EINVAL);
     for (int i = 0; i < 2; i++) {
-        how.size = i == 0 ? 1 : sizeof how + 8;
+        how.size = i == 0 ? 0 : sizeof how.size - 1;
         same(filch_lua_spawn(w.lua, w.sched, code, &how, &pid), FILCH_EINVAL);
         same(filch_lua_sim(w.lua, code, &how, NULL, 1, &report), FILCH_EINVAL);
-        sim.size = i == 0 ? 1 : sizeof sim + 8;
+        sim.size = i == 0 ? 0 : sizeof sim.size - 1;
         same(filch_lua_sim(w.lua, code, NULL, &sim, 1, &report), FILCH_EINVAL);
         how.size = sizeof how;
         how.spawn = &spawn;
-        spawn.size = i == 0 ? 1 : sizeof spawn + 8;
+        spawn.size = i == 0 ? 0 : sizeof spawn.size - 1;
         same(filch_lua_spawn(w.lua, w.sched, code, &how, &pid), FILCH_EINVAL);
         spawn.size = sizeof spawn;
         how.spawn = NULL;
@@ -654,6 +715,7 @@ int main(void)
         T(string_arithmetic_and_library_tables_work_as_documented),
         T(a_time_span_is_parsed_in_every_unit),
         T(host_functions_get_the_process_and_its_values),
+        T(option_structs_of_a_newer_header_are_accepted_if_their_new_fields_are_zero),
         T(option_structs_of_a_wrong_size_are_refused),
         T(a_simulation_refuses_a_check_and_reports_long_errors),
         T(unused_code_is_evicted_and_held_code_is_kept),

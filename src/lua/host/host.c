@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/prng.h"
+#include "base/versioned.h"
 #include "lua/host/code.h"
 #include "lua/host/print.h"
 #include "lua/host/sources.h"
@@ -93,13 +94,8 @@ static void free_pools(struct filch_lua *lua, size_t made)
 
 static filch_err complete(filch_lua_options *opt, const filch_lua_options *given)
 {
-    *opt = (filch_lua_options){ .size = sizeof *opt };
-    if (given != NULL) {
-        if (given->size < sizeof(size_t) || given->size > sizeof *opt)
-            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
-                                 "not newer than the library");
-        memcpy(opt, given, given->size);
-    }
+    filch_err err = FLI_VERSIONED_READ(opt, given, "options", FILCH_LUA_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     if (opt->memory_max == 0) opt->memory_max = (size_t)16 << 20;
     if (opt->slice_ns == 0) opt->slice_ns = FILCH_MILLISECONDS(5);
     if (opt->runaway_ns == 0) opt->runaway_ns = FILCH_MILLISECONDS(25);
@@ -227,27 +223,17 @@ void filch_lua_code_drop(filch_lua *lua, filch_lua_code *code)
 filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *code,
                           const filch_lua_spawn_options *options, filch_pid *pid)
 {
-    filch_lua_spawn_options opt = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    filch_spawn_options     spawn = FILCH_SPAWN_OPTIONS_INIT;
+    filch_lua_spawn_options opt;
+    filch_spawn_options     spawn;
     if (lua == NULL) return filch_invalid("lua is NULL");
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (code == NULL) return filch_invalid("code is NULL");
-    if (options != NULL) {
-        if (options->size < sizeof(size_t) || options->size > sizeof opt)
-            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
-                                 "not newer than the library");
-        memcpy(&opt, options, options->size);
-    }
+    filch_err err = FLI_VERSIONED_READ(&opt, options, "options", FILCH_LUA_SPAWN_OPTIONS_INIT);
+    if (err == FILCH_OK) err = FLI_VERSIONED_READ(&spawn, opt.spawn, "options.spawn", FILCH_SPAWN_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
     if (opt.args == NULL && opt.arg_count > 0) return filch_invalid("options.args is NULL although arg_count is not 0");
-    if (opt.spawn != NULL) {
-        if (opt.spawn->size < sizeof(size_t) || opt.spawn->size > sizeof spawn)
-            return filch_invalid("options.spawn->size is not set: begin with the FILCH_*_INIT macro, and use a header "
-                                 "that is not newer than the library");
-        memcpy(&spawn, opt.spawn, opt.spawn->size);
-        spawn.size = sizeof spawn;
-        if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE)
-            return filch_invalid("options.spawn has a method or args: set them in filch_lua_spawn_options");
-    }
+    if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE)
+        return filch_invalid("options.spawn has a method or args: set them in filch_lua_spawn_options");
     fli_lua_start start = { .lua = lua,
                             .code = code,
                             .method = opt.method,

@@ -8,6 +8,7 @@
 #include <lauxlib.h>
 #include <string.h>
 
+#include "base/versioned.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/process/proc.h"
@@ -63,27 +64,16 @@ static filch_err check(filch_sched *sched, void *user)
 filch_err filch_lua_sim(filch_lua *lua, filch_lua_code *code, const filch_lua_spawn_options *options,
                         const filch_sim_options *sim, uint64_t count, filch_sim_report *report)
 {
-    filch_lua_spawn_options how = FILCH_LUA_SPAWN_OPTIONS_INIT;
-    filch_sim_options       settings = FILCH_SIM_OPTIONS_INIT;
+    filch_lua_spawn_options how;
+    filch_sim_options       settings;
     if (lua == NULL) return filch_invalid("lua is NULL");
     if (code == NULL) return filch_invalid("code is NULL");
     if (report == NULL) return filch_invalid("report is NULL");
-    if (options != NULL) {
-        if (options->size < sizeof(size_t) || options->size > sizeof how)
-            return filch_invalid("options.size is not set: begin with the FILCH_*_INIT macro, and use a header that is "
-                                 "not newer than the library");
-        memcpy(&how, options, options->size);
-        how.size = sizeof how;
-        if (how.spawn != NULL) return filch_invalid("options.spawn is set: a simulated run has no spawn options");
-    }
-    if (sim != NULL) {
-        if (sim->size < sizeof(size_t) || sim->size > sizeof settings)
-            return filch_invalid("sim.size is not set: begin with the FILCH_*_INIT macro, and use a header that is not "
-                                 "newer than the library");
-        memcpy(&settings, sim, sim->size);
-        settings.size = sizeof settings;
-        if (settings.check != NULL) return filch_invalid("sim.check is set: filch_lua_sim has its own check");
-    }
+    filch_err err = FLI_VERSIONED_READ(&how, options, "options", FILCH_LUA_SPAWN_OPTIONS_INIT);
+    if (err == FILCH_OK) err = FLI_VERSIONED_READ(&settings, sim, "sim", FILCH_SIM_OPTIONS_INIT);
+    if (err != FILCH_OK) return err;
+    if (how.spawn != NULL) return filch_invalid("options.spawn is set: a simulated run has no spawn options");
+    if (settings.check != NULL) return filch_invalid("sim.check is set: filch_lua_sim has its own check");
     trial t = { .lua = lua, .code = code, .options = &how };
     settings.check = check;
     if (settings.describe == NULL) settings.describe = filch_lua_describe;
