@@ -99,7 +99,12 @@ static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, ui
     return filch_complete_any(receiver, filch_value((filch_kind)kind, first, second), error);
 }
 
-/* Fast path of filch_complete() for payloads in value form. */
+/* Fast path of filch_complete() for payloads in value form. filch_complete() has checked the tag.
+ *   Precondition: the caller is the handler of the yield with this key, which the worker is dispatching
+ *                 (worker->inline_key, which is 0 in recorded and simulated steps), and the yield is PENDING.
+ *   Skips:        the checks for simulation and phase; filling the node and posting it: the result stays in the worker.
+ *   Repeats:      the claim of the node by CAS, which only one completion wins (PAIR node.claim).
+ *   General path: filch_complete_any(). */
 filch_err filch_complete_value(filch_sched *sched, uint64_t key, uint64_t kind, uint64_t first, uint64_t second,
                                filch_err error)
 {

@@ -97,12 +97,14 @@ static inline void fli_event_free_plain(fli_event_node *node, filch_event *event
     fli_data_free(&event->data);
 }
 
-/* Fast path: takes several plain messages without moving them to the private lists. Precondition: the mailbox has only
- * new plain messages (in a mailbox with a limit: only new value messages), at most `room`, and the process has no event
- * in a private list and no flag except HEAD_HELD and YIELDS_HEAP. Skips unstacking and the private list. Stores the
- * nodes at the end of nodes[0 .. room), oldest first. Returns the number of messages, or 0 if the precondition does not
- * hold; the caller then uses fli_mail_unstack() and fli_mail_collect(). Sets *bytes to true if a message is not a value
- * message. */
+/* Fast path: takes several plain messages without moving them to the private lists. Stores their nodes at the end of
+ * nodes[0 .. room), oldest first. Sets *bytes to true if a message is not a value message. Returns the number of
+ * messages, or 0 if the precondition does not hold.
+ *   Precondition: the mailbox has only new plain messages (in a mailbox with a limit: only new value messages), at most
+ *                 `room`. The process has no event in a private list and no flag except HEAD_HELD and YIELDS_HEAP.
+ *   Skips:        unstacking and the private lists.
+ *   Repeats:      the order of arrival: the stack is read from new to old and stored from the end.
+ *   General path: fli_mail_unstack() and fli_mail_collect(). */
 static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, uint64_t word, fli_event_node **nodes,
                                            uint32_t room, bool *bytes)
 {
@@ -133,10 +135,13 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
     fli_node_get_data(node, &event->data);
 }
 
-/* Fast path: takes the synchronous completion of the only outstanding yield if it is the only event. Precondition: the
- * process waits and has one yield, its list of completions holds only the completion of this yield, and the mailbox has
- * no new node. Fills `event` and returns the node, which the caller frees after the step; or NULL if the precondition
- * does not hold. General path: fli_mail_collect(). */
+/* Fast path: takes the synchronous completion of the only outstanding yield if it is the only event. Fills `event` and
+ * returns the node, which the caller frees after the step; or NULL if the precondition does not hold.
+ *   Precondition: the process waits and has one yield. Its list of completions holds only the completion of this yield,
+ *                 whose node was never in the mailbox. The mailbox has no new node.
+ *   Skips:        unstacking, and the order of the events in a batch: there is one event.
+ *   Repeats:      INVARIANT close of step.c, by fli_yield_close(). INVARIANT head: the node is not the mailbox head.
+ *   General path: fli_mail_unstack() and fli_mail_collect(). */
 static inline __attribute__((always_inline)) fli_event_node *
 fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)
 {
@@ -153,9 +158,13 @@ fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch
 }
 
 /* Fast path: takes the asynchronous completion of the only outstanding yield if it is the only node in the mailbox, as
- * when a sleep ends. Precondition: the process waits, has one yield and no listed event, and the head of `word` is that
- * completion. Fills `event` and returns the node, or NULL if the precondition does not hold. The caller frees the node
- * after the CAS that replaces the head of `word`. General path: fli_mail_unstack() and fli_mail_collect(). */
+ * when a sleep ends. Fills `event` and returns the node, or NULL if the precondition does not hold.
+ *   Precondition: the process waits, has one yield and no listed event. The head of `word` is the completion of this
+ *                 yield, alone in the mailbox.
+ *   Skips:        unstacking and the list of completions.
+ *   Repeats:      INVARIANT close of step.c, by fli_yield_close(). INVARIANT head is left to the caller: it frees the
+ *                 node after the CAS that replaces the head of `word`.
+ *   General path: fli_mail_unstack() and fli_mail_collect(). */
 static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fli_proc *p, uint64_t word,
                                                              filch_event *event)
 {

@@ -252,7 +252,11 @@ static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint6
     return node;
 }
 
-/* Fast path: sends a value message to a process that needs no wake-up. Precondition: FLI_IS_AWAKE() for `word`. */
+/* Fast path of filch_send(): sends a value message to a process that needs no wake-up.
+ *   Precondition: that of filch_send_value(), but FLI_IS_AWAKE() for `word`.
+ *   Skips:        what filch_send_value() skips, and queueing the receiver.
+ *   Repeats:      the check of the generation, by one CAS from `word`.
+ *   General path: send_contended() if the CAS fails. */
 static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                       uint64_t first, uint64_t second)
 {
@@ -280,10 +284,12 @@ static __attribute__((noinline)) filch_err send_limited_contended(fli_local *wor
     return err;
 }
 
-/* Fast path: sends a value message to a mailbox that has a limit and has space. Precondition: that of
- * filch_send_value(), but with LIMITED set in `word`. Skips payload ownership and the overflow policy. Repeats: space
- * is reserved before the push, in the generation of the receiver. General path: filch_send_any(), also if there is no
- * space. */
+/* Fast path of filch_send(): sends a value message to a mailbox that has a limit and has space.
+ *   Precondition: that of filch_send_value(), but LIMITED is set in `word`, and the receiver may be awake.
+ *   Skips:        what filch_send_value() skips, and the overflow policy.
+ *   Repeats:      space is reserved before the push, in the generation of the receiver, and not while senders wait; the
+ *                 check of the generation, by one CAS from `word`.
+ *   General path: filch_send_any() if there is no space; send_limited_contended() if the CAS fails. */
 static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                         uint64_t first, uint64_t second)
 {
@@ -309,10 +315,12 @@ static __attribute__((noinline)) filch_err send_slow(filch_sched *sched, filch_p
     return filch_send_any(sched, to, filch_value((filch_kind)kind, first, second));
 }
 
-/* Fast path of filch_send() for values. Precondition: the caller is in a step with fast_rt set, the receiver belongs to
- * this runtime, is alive and has no flag set, and the worker's magazine has a node. Skips the checks for recording,
- * simulation and phase. Repeats the check of the generation, in the CAS. General path: filch_send_any(). Every exit is
- * a tail call, so that the compiler saves no registers. */
+/* Fast path of filch_send() for values. Every exit is a tail call, so that the compiler saves no registers.
+ *   Precondition: the caller is a step with fast_rt set, so it is neither recorded nor simulated. The receiver belongs
+ *                 to this runtime, is alive and idle and has no flag. The worker's magazine has a node.
+ *   Skips:        the checks for recording, simulation and phase; payload ownership; the tag; the limit.
+ *   Repeats:      the check of the generation, by one CAS from the state word.
+ *   General path: filch_send_any(); send_contended() if the CAS fails. */
 filch_err filch_send_value(filch_sched *sched, filch_pid to, uint64_t kind, uint64_t first, uint64_t second)
 {
     fli_local   *worker = fli_current_get();
@@ -345,9 +353,12 @@ static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, fi
     return filch_send_any(sched, to, filch_lent((filch_kind)kind, bytes, size));
 }
 
-/* Fast path of filch_send() for bytes that fit into the node. Precondition: as for filch_send_value(), but the payload
- * is lent, well formed, at most FLI_INLINE_MAX and below the option payload_max. Skips the owned copy of the payload,
- * and what filch_send_value() skips. Repeats the generation check, in the CAS. General path: filch_send_any(). */
+/* Fast path of filch_send() for bytes that fit into the node.
+ *   Precondition: that of filch_send_value(), but the receiver may be awake; the payload is lent and well formed, and
+ *                 has at most FLI_INLINE_MAX bytes and at most payload_max.
+ *   Skips:        what filch_send_value() skips, and the owned copy of the payload.
+ *   Repeats:      the check of the generation, by one CAS from the state word.
+ *   General path: filch_send_any(); send_contended() if the CAS fails. */
 filch_err filch_send_lent(filch_sched *sched, filch_pid to, uint64_t kind, const void *bytes, size_t size)
 {
     fli_local   *worker = fli_current_get();

@@ -26,6 +26,7 @@
 #include "proc/mailbox.h"
 #include "proc/runtime.h"
 #include "proc/yields.h"
+#include "sched/find.h"
 #include "sched/out.h"
 #include "sched/sched.h"
 #include "sched/step.h"
@@ -137,6 +138,14 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
     fli_step_wait(w, p);
 }
 
+/* Fast path of a step, its yield and the synchronous completion of this yield.
+ *   Precondition: that of step_sync_done() in step.c; the worker has fast_steps, the completion is a value, and
+ *                 w->out has room for a yield without growing.
+ *   Skips:        the list of completions and fli_mail_collect(); dispatch(); settling and queueing between two steps.
+ *   Repeats:      INVARIANT close of step.c: the yield is not outstanding while its completion is delivered. After each
+ *                 handler the state word is compared with `word`, so a new event ends the loop. Each iteration is
+ *                 subtracted from the countdowns of find.c.
+ *   General path: step_slow() of step.c, reached by leave_step() or leave_handler(). */
 void fli_inline_yield_loop(fli_worker *w, fli_proc *p, uint64_t word, fli_event_node *node)
 {
     fli_local           *worker = &w->local;

@@ -32,16 +32,33 @@
  *   inline_yield.c    as step_sync_done, value result    conclude, settle, dispatch  close          yield 66 %
  *   fli_finish_fast   DONE with a value; no yields,      the state DONE, notices,    settle         spawn 34 %,
  *                     extension, values, close           closing the mailbox                        skynet 18 %
- *   rerun_or_queue    events are pending, no fairness    push and pop of the queue   fairness       (only with threads:
- *                     pick or clock read is due                                      of find.c      not in the gate)
+ *   rerun_or_queue    events are pending, no fairness    push and pop of the queue   fairness       pipeline_yield 24 %
+ *                     pick or clock read is due                                      of find.c      (one worker)
  *
  * "saves": by how much the instructions per operation of that line of `./dev bench --gate` grow without the path
- * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). Tests:
- * test/api/fast_paths_test.c and test/api/bytes_test.c for the paths of messages, test/api/inline_yield_test.c for
- * completions, sched/blank_test.c for exits, sched/settle_test.c for settling; the simulator takes all paths. Mutants
- * in tools/mutants.txt: several_* and batch_path_* (step_several), first_step_goes_idle_over_new_events and
- * completion_node_freed_while_it_is_the_head (step_lone), fast_exit_leaks_the_message_node (fli_finish_fast),
- * short_way_* (choosing a path). A C++ exception may leave the step function on any path: torn.c. Design:
+ * (callgrind, gcc 12, x86-64, November 2026; the sleep is from docs/log/2026-11-a-sleep-is-one-line.md). The gate runs
+ * without workers and so without rerun_or_queue; docs/design/mailbox-fast-paths.md says how that path was counted.
+ *
+ *   path              a test of the path, and a mutant (tools/mutants.txt) that this test notices
+ *   step_single       bytes_test: one_byte_message_of_a_step_arrives_unchanged_at_every_size
+ *                     mutant single_message_path_loses_the_last_word_of_bytes; by the simulator:
+ *                     mutant single_message_path_with_other_events_pending
+ *   step_several      fast_paths_test: messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max
+ *                     mutant batch_path_loses_undelivered_messages
+ *   step_lone, first  fast_paths_test: earlier_notices_come_before_the_completion_of_the_only_yield
+ *                     mutant first_step_goes_idle_over_new_events
+ *   step_lone, async  fast_paths_test: a_message_before_an_awaited_completion_is_delivered_after_it
+ *                     mutant async_completion_fast_path_skips_messages
+ *   step_sync_done    fast_paths_test: earlier_notices_come_before_the_completion_of_the_only_yield
+ *                     mutant sync_completion_path_loses_other_listed_events
+ *   inline_yield.c    inline_yield_test: a_cancel_comes_before_the_completion
+ *                     mutant inline_loop_ignores_new_events
+ *   fli_finish_fast   fast_paths_test: a_process_may_end_at_its_first_message
+ *                     mutant fast_exit_leaks_the_message_node
+ *   rerun_or_queue    inline_yield_test: a_process_that_yields_without_end_does_not_keep_back_the_process_it_woke
+ *                     mutant rerun_ignores_the_fairness_pick
+ *
+ * The simulator of src/sim takes all paths. A C++ exception may leave the step function on any path: torn.c. Design:
  * docs/design/mailbox-fast-paths.md.
  */
 #include "sched/step.h"
@@ -64,9 +81,14 @@
 #include "sched/worker.h"
 #include "sync/lifo_slot.h"
 
-/* Called for a process that has undelivered events and must run again. Puts it into w->rerun, so that it runs directly
- * without push and pop, unless a fairness pick or a clock reading is due, or the steps of this worker are counted by a
- * tick. If the LIFO slot is full, the last turn before the pick is for the process in the slot. */
+/* Fast path of queueing a process that has undelivered events and must run again: puts it into w->rerun, and the worker
+ * steps it next.
+ *   Precondition: the worker has its own thread, so no tick counts its steps (may_rerun). Neither a fairness pick nor a
+ *                 clock reading is due. If the LIFO slot is full, the next turn is not the last one before the pick:
+ *                 that turn is for the process in the slot.
+ *   Skips:        push to and pop from the local deque, and the wake-up of a worker that could steal the process.
+ *   Repeats:      the INVARIANT of find.c: the turn is subtracted from fair_countdown and clock_countdown.
+ *   General path: fli_ready_local(). */
 static inline void rerun_or_queue(fli_worker *w, fli_proc *p)
 {
     p->report_state = FILCH_STATE_READY;

@@ -642,6 +642,57 @@ TEST(the_inline_loop_lets_others_run_within_the_bound)
     ok(a.note);
 }
 
+enum { HOG_ROUNDS = 20000, HOG_SENDS_EVERY = 100 };
+
+/* Not atomic: used by the steps of the single worker, and by the test while there is none. */
+static int64_t  sent_at, longest;
+static uint32_t hog_command;
+
+/* Yields again and again: NUMBER, which the inline completion loop runs, or TEXT, after which rerun_or_queue() of
+ * step.c runs the process again. Sends to the process `user` in every HOG_SENDS_EVERY-th round. */
+static filch_err play_hogs(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)events, (void)count;
+    if (me->stage++ == HOG_ROUNDS) return filch_done(out, filch_none());
+    if (me->stage % HOG_SENDS_EVERY == 0) {
+        sent_at = me->stage;
+        me->note |= filch_send(w.sched, ((const actor *)me->user)->pid, filch_none());
+    }
+    fli_store_rlx(&endless, me->stage);
+    me->note |= filch_yield(out, hog_command, 1, filch_none());
+    return filch_wait(out);
+}
+
+static filch_err play_notes_wait(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    int64_t waited = fli_load_rlx(&endless) - sent_at;
+    if (waited > longest) longest = waited;
+    return play_idle(me, events, count, out);
+}
+
+/* The receiver is in the LIFO slot, and at each fairness pick the sender is the oldest process in the deque. */
+TEST(a_process_that_yields_without_end_does_not_keep_back_the_process_it_woke)
+{
+    static const uint32_t commands[] = { NUMBER, TEXT };
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        actor a = { 0 }, b = { 0 };
+        hog_command = commands[i];
+        sent_at = longest = 0;
+        fli_store_rlx(&endless, 0);
+        begin(1);
+        actor_start(&w, &b, play_notes_wait);
+        UNTIL(&w, fixture_inspect(&w, b.pid).state == FILCH_STATE_IDLE);
+        a.user = &b;
+        actor_start(&w, &a, play_hogs);
+        actor_ends(&w, &a, FILCH_OK);
+        UNTIL(&w, fixture_inspect(&w, b.pid).state == FILCH_STATE_IDLE);
+        ok(a.note);
+        /* fair_every is 8: at most 7 turns until the pick, and the turn of the picked process */
+        assert_in_range(longest, 1, 2 * 8);
+        fixture_end(&w);
+    }
+}
+
 static filch_err play_sleeps(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (me->stage++ > 0 || has_cancel(events, count)) return filch_done(out, filch_none());
@@ -691,6 +742,7 @@ int main(void)
         cmocka_unit_test(blocking_work_may_be_yielded_in_the_inline_loop),
         cmocka_unit_test(after_a_yield_without_memory_a_yield_that_needs_none_works),
         cmocka_unit_test(the_inline_loop_lets_others_run_within_the_bound),
+        cmocka_unit_test(a_process_that_yields_without_end_does_not_keep_back_the_process_it_woke),
         cmocka_unit_test(timers_fire_beside_the_inline_loop_and_stop_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
