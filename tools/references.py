@@ -8,7 +8,8 @@ Reads the comments of all C files and the `code` words of all pages. Reports, as
   - a path or file name (`src/sched/step.c`, `sched/step.c`, `step.c`, `docs/design/io.md`) that does not exist
   - a name that begins with fli_, filch_, FLI_ or FILCH_, or is written as `name()`, and is in no code; in pages about
     the code also any other `name_with_underscores`
-  - a test (`find_test`, `find_test: name`) that does not exist
+  - a test (`find_test`, `find_test: name`; in comments find_test: name_of_the_test) that does not exist
+  - a mutant (mutant name_of_the_mutant) that tools/mutants.txt does not have
   - a link `page.md#heading` to a heading that the page does not have
 
 docs/log and CHANGELOG.md are left out: they describe the past. A name may end in * (`filch_yield_*`). tools/tidy calls
@@ -34,6 +35,9 @@ PLAIN = re.compile(r"^([a-z]+(?:_[a-z0-9]+)+)$")
 CODE_PAGES = re.compile(r"docs/(design/|ARCHITECTURE)")
 OURS = re.compile(r"^((?:fli|filch|FLI|FILCH)_\w+\*?)(?:\(.*\))?$|^([a-z_]\w+)\(\)$")
 TEST = re.compile(r"^(\w+_(?:test|stress))(?:: (\w+))?$")
+# In comments: a program and a name of at least two words; a name that ends in * stands for all that begin like it.
+TEST_IN_COMMENT = re.compile(r"\b(\w+_(?:test|stress)):[\s*]+([a-z]+_\w+)")
+MUTANT = re.compile(r"\bmutants?[\s*]+`?([a-z0-9]+_\w*\*?)")
 # Files and functions of other projects that comments mention.
 FOREIGN = {"sched-eevdf.rst", "ltests.h", "lstate.h", "lobject.h", "ldo.c", "lgc.c", "ldebug.c", "lua.h", "linit.c", "stdatomic.h", "threads.h",
            "pthread.h", "errno.h", "signal.h"}
@@ -58,6 +62,8 @@ class Names:
             if BUILD.match(path) and (self.root / path).is_file():
                 self.words.update(re.findall(r"\w+", self.text(path)))
         self.sorted_words = sorted(self.words)
+        mutants = self.root / "tools/mutants.txt"
+        self.mutants = set(re.findall(r"^name: (\w+)", mutants.read_text(), re.M)) if mutants.is_file() else set()
 
     def text(self, path):
         return (self.root / path).read_text(errors="replace")
@@ -87,6 +93,9 @@ class Names:
     def has_test(self, program, test):
         known = any(program + end in self.files for end in ("", ".c", ".py", ".lua")) or program in self.words
         return known and (test is None or test in self.words)
+
+    def has_mutant(self, name):
+        return any(mutant == name or name.endswith("*") and mutant.startswith(name[:-1]) for mutant in self.mutants)
 
     def has_name(self, name):
         """Returns True if code has this name. NAME* and NAME_ stand for all names that begin with NAME."""
@@ -134,6 +143,14 @@ def check_comments(names):
                     yield path, number, f"names what no code has: {name}"
                 elif function and not names.has_name(function):
                     yield path, number, f"names a function that no code has: {function}()"
+            for found in TEST_IN_COMMENT.finditer(comment[0]):
+                if not names.has_test(*found.groups()):
+                    number = text.count("\n", 0, comment.start() + found.start(2)) + 1
+                    yield path, number, f"names a test that does not exist: {found[1]}: {found[2]}"
+            for found in MUTANT.finditer(comment[0]):
+                if not names.has_mutant(found[1]):
+                    number = text.count("\n", 0, comment.start() + found.start(1)) + 1
+                    yield path, number, f"names a mutant that does not exist: {found[1]}"
 
 
 def unfenced(text):
@@ -160,6 +177,9 @@ def check_pages(names):
                         yield path, number, f"names a test that does not exist: {word}"
                 elif ours and not names.has_name(ours[1] or ours[ours.lastindex]):
                     yield path, number, f"names what no code has: {word}"
+            for mutant in MUTANT.findall(line):
+                if not names.has_mutant(mutant):
+                    yield path, number, f"names a mutant that does not exist: {mutant}"
             for page, heading in re.findall(r"\]\(([^)\s#]*)#([^)\s]+)\)", line):
                 target = os.path.normpath(f"{folder}/{page}") if page else path
                 if "://" not in page and target in names.paths and target.endswith(".md"):
