@@ -13,6 +13,7 @@
  * gate uses these counts. A program linked against the counting library also prints read-modify-writes and moved
  * cache lines per operation; in the others they are null.
  * An error ends the program with a text and exit 1, a bad argument with exit 2.
+ * Design: docs/design/benchmarking.md.
  */
 #ifndef BENCH_H
 #define BENCH_H

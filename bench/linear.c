@@ -6,6 +6,7 @@
  *
  * The work is done by `measured`, so that callgrind counts its instructions (--toggle-collect=measured): see
  * bench/linear_test. `linear_counted` counts read-modify-writes.
+ * Design: docs/design/costs.md.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* record.h - the black box of a process: see record.c and replay.c. */
+/* record.h - the black box of a process: see record.c and replay.c.
+ * Page: docs/BLACKBOX.md. */
 #ifndef FLI_RECORD_RECORD_H
 #define FLI_RECORD_RECORD_H
 

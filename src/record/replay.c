@@ -10,6 +10,7 @@
  *
  * After a difference the replay continues until the instance ends, to learn whether it fails again. A call of the kind
  * of the next recorded call returns the result of that recorded call; any other call returns FILCH_OK.
+ * Page: docs/BLACKBOX.md.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* fs.c - the library `fs` for files and directories; exists only if the host grants the right. See streams.c.
  *
  *     local f = fs.open("state.new", "w")  f:write(text)  f:sync()  f:close()  fs.rename("state.new", "state", "sync")
+ * Page: docs/lua/reference.md.
  */
 #include <lauxlib.h>
 

@@ -7,6 +7,7 @@
  * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (null.h). Any other table, also an
  * empty one, is an object; its keys are strings or whole numbers. An array is read as a list. json.null is written as
  * null.
+ * Page: docs/lua/reference.md.
  */
 #include <lauxlib.h>
 #include <math.h>

@@ -6,6 +6,7 @@
  * Values with spaces or quotes are quoted. Fields are sorted by name. Tables inside fields are written to a depth of
  * DEPTH_MAX, with at most FIELDS_MAX fields each. A line is cut at LINE_MAX_BYTES. In a simulation the time is the
  * virtual time in seconds.
+ * Page: docs/lua/reference.md.
  */
 #include <lauxlib.h>
 #include <stdio.h>

@@ -8,6 +8,7 @@
  * A table with the keys 1, 2, ..., n and no others is an array, and so is a list (null.h). Any other table, also an
  * empty one, is a map. Strings are written as str, blobs as bin; both are read as strings. Integers beyond 63 bits are
  * read as floats. Extension types are refused.
+ * Page: docs/lua/reference.md.
  */
 #include <lauxlib.h>
 #include <stdio.h>

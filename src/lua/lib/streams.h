@@ -1,5 +1,6 @@
 /* streams.h - functions shared by the I/O libraries (streams.c, fs.c): they begin a yield, and turn its completion into
- * Lua values. */
+ * Lua values.
+ * Page: docs/lua/reference.md. */
 #ifndef FLI_LUA_STREAMS_H
 #define FLI_LUA_STREAMS_H
 

@@ -1,4 +1,5 @@
-/* times.c - the library `time`: the clock, sleeping, and spans of time. */
+/* times.c - the library `time`: the clock, sleeping, and spans of time.
+ * Page: docs/lua/reference.md. */
 #include <lauxlib.h>
 #include <math.h>
 

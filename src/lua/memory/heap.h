@@ -6,6 +6,7 @@
  *
  * The fli_lua_heap itself lies at the beginning of the first chunk, together with the process: one piece of memory,
  * which state.c can copy to start the next process.
+ * Design: docs/design/lua/states.md.
  */
 #ifndef FLI_LUA_HEAP_H
 #define FLI_LUA_HEAP_H

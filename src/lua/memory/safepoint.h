@@ -7,6 +7,7 @@
  * before it passed. This guarantee needs a full barrier on both sides. The owner passes whenever Lua frees a block,
  * which is frequent, so the holder executes the barrier for both (port/barrier.h). Where the system has no such
  * barrier, the safepoint is `strict`: the owner passes by a read-modify-write.
+ * Design: docs/design/lua/preemption.md.
  */
 #ifndef FLI_LUA_SAFEPOINT_H
 #define FLI_LUA_SAFEPOINT_H

@@ -1,6 +1,7 @@
 /* total.h - counts the memory that all Lua processes of a host hold together: heaps, blobs, large messages
  * and code.
- * Memory is counted when it is taken from the system, not with each Lua object. */
+ * Memory is counted when it is taken from the system, not with each Lua object.
+ * Design: docs/design/lua/budgets.md. */
 #ifndef FLI_LUA_TOTAL_H
 #define FLI_LUA_TOTAL_H
 

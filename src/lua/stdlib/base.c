@@ -3,6 +3,7 @@
  *
  * A process that has used up its memory or its budget ends: pcall and similar functions pass that error on instead of
  * catching it.
+ * Design: docs/design/lua/budgets.md.
  */
 #include <lauxlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * A pattern that backtracks without end, such as ('a'):rep(3000):find(('.-'):rep(30) .. 'b'), fails after STEPS_MAX
  * steps at one position of the text. Matching at one position cannot be interrupted, so without this limit it would
  * occupy a worker for years. Between two positions, and in the function that gsub calls, other processes may run.
+ * Design: docs/design/lua/budgets.md.
  */
 #include <ctype.h>
 #include <lauxlib.h>

@@ -4,6 +4,7 @@
  * Stock Lua keeps the state of a sort on the C stack. This sort merges runs of 1, 2, 4, ... elements from one list into
  * another and back. The table itself is read at the beginning and written at the end, so an error in a comparison
  * leaves the table unchanged. Elements that compare equal keep their order.
+ * Design: docs/design/lua/budgets.md.
  */
 #include <lauxlib.h>
 #include <limits.h>

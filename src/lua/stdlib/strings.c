@@ -2,6 +2,7 @@
  *
  * These functions work like those of stock Lua, but other processes run while a long text is processed. Where that is
  * impossible, the length of the text is limited.
+ * Design: docs/design/lua/budgets.md.
  */
 #include <ctype.h>
 #include <lauxlib.h>

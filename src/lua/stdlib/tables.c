@@ -1,6 +1,7 @@
 /* tables.c - table.insert, remove, move and unpack, and string.rep. In stock Lua they run inside C for a time that
  * depends on a length, and a metamethod may return 2^60 as the length. The versions here let other processes run while
- * they move elements. */
+ * they move elements.
+ * Design: docs/design/lua/budgets.md. */
 #include <lauxlib.h>
 #include <limits.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * null is one userdata per state, json.null; it counts as true in a condition, like every value except nil and false. A
  * list is a table with a special metatable, so that it is written as [] when it is empty; in all other respects it is
  * an ordinary table.
+ * Page: docs/lua/reference.md.
  */
 #ifndef FLI_LUA_NULL_H
 #define FLI_LUA_NULL_H

@@ -1,5 +1,6 @@
 /* path.h - writes the path of a value, such as "message.users[3].callback", for errors about a value deep inside
- * another. */
+ * another.
+ * Design: docs/design/lua/messages.md. */
 #ifndef FLI_LUA_PATH_H
 #define FLI_LUA_PATH_H
 

@@ -1,4 +1,5 @@
-/* spans.h - spans of time as Lua programs write them: a number of seconds, or a text such as "1.5s", "200ms", "2m". */
+/* spans.h - spans of time as Lua programs write them: a number of seconds, or a text such as "1.5s", "200ms", "2m".
+ * Page: docs/lua/reference.md. */
 #ifndef FLI_LUA_SPANS_H
 #define FLI_LUA_SPANS_H
 
