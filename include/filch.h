@@ -812,8 +812,8 @@ enum {
 
 /* Yields of the clock:
  *   sleep         completes after `delay_ns`, never early
- *   timer         completes at once with an id (filch_as_int), and sends one message with this `tag` after `delay_ns`
- *   ticker        completes at once with an id, and sends a message with this `tag` every `period_ns` (> 0); unread
+ *   timer         completes synchronously with an id (filch_as_int); sends one message with this `tag` after `delay_ns`
+ *   ticker        completes synchronously with an id; sends a message with this `tag` every `period_ns` (> 0); unread
  *                 ticks are merged, `data` is their number
  *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0.
  *                 A message that the timer had sent before still arrives, after this completion
@@ -2027,16 +2027,13 @@ enum {
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
  * FILCH_POLL_OUT or both). Completes with what the descriptor is ready for (filch_as_int), including
  * FILCH_POLL_ERROR and _HANGUP, whether requested or not. As poll(2): it reports a state, so a second poll without a
- * read in between completes at once; regular files are always ready. Nothing is read, and the descriptor's flags are
- * not changed.
- *   FILCH_EDESC       `fd` is not open
- *   FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not ready. 0: does not wait
- *   FILCH_ECANCELLED  by filch_yield_poll_cancel
- *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
- * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each
- * completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it.
- * If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps
- * open: cancel the poll, then close.
+ * read in between completes synchronously; regular files are always ready. Nothing is read, and the descriptor's flags
+ * are not changed. FILCH_EDESC       `fd` is not open FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not
+ * ready. 0: does not wait FILCH_ECANCELLED  by filch_yield_poll_cancel FILCH_EFILES      no descriptor is left: a poll
+ * that waits needs one Any number of polls may wait for one descriptor, of one process or several, for equal or
+ * different events: each completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the
+ * step that yielded it. If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file,
+ * which the duplicate keeps open: cancel the poll, then close.
  *
  * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; poll cancel completes
  * with their number. A poll that another worker is just completing completes with its result instead, and is counted

@@ -59,7 +59,7 @@ void cli_program_catch_signals(void);
 /* Reads the bytes in p->wake_pipe and sets the fields first_over, signal and answer. If the pipe is empty, waits for a
  * byte at most `pause_ms` milliseconds (-1: without limit). */
 void cli_program_listen(cli_program *p, int pause_ms);
-/* Returns true if no process can run any more: all workers sleep, no timer is set, and all yields are completed or
+/* Returns true if no process can run any more: all workers are parked, no timer is set, and all yields are completed or
  * abandoned. */
 bool cli_program_is_quiet(const filch_stats *stats);
 /* Stops the scheduler and frees everything; if a step does not return, frees nothing. If `report` is set, or if a

@@ -374,7 +374,7 @@ no_locals:
 void fli_io_fini(fli_io *io)
 {
     /* For each message that contains a stream and is not freed yet: closes the stream if the receiver has not taken it,
-     * and detaches the transfer from this fli_io. When the last reference to such a message is dropped later, only
+     * and detaches the transfer from this fli_io. When the last reference to the message is dropped later, only
      * memory is freed. */
     for (fli_stream_transfer *transfer = io->transfers; transfer != NULL; transfer = transfer->next) {
         if (!fli_swap_acqrel(&transfer->taken, true)) { /* PAIR io.transfer, both halves */

@@ -122,7 +122,7 @@ static inline bool fli_proc_has_no_pending(const fli_proc *p)
 }
 
 /* The seven fields from head_taken to last_worker are two 64-bit words. Returns the second word of a process that has
- * no pending work and went idle on worker `index`. The first word of such a process is 0. */
+ * no pending work and went idle on worker `index`. The first word of this process is 0. */
 static inline uint64_t fli_proc_idle_word(uint32_t index)
 {
     fli_proc p = { .report_state = FILCH_STATE_IDLE, .last_worker = fli_worker_mark(index) };

@@ -40,7 +40,7 @@ static bool is_supervised(fli_worker *w, uint64_t word)
     return (word & FLI_HAS_RELATIONS) != 0 && rt->model_ops->supervised(rt, w->local.serial, 0);
 }
 
-/* Returns true if patience_ns has passed and the process waits for a completion. Such a process reads no messages, so a
+/* Returns true if patience_ns has passed and the process waits for a completion. This process reads no messages, so a
  * cancel behind its messages would not be delivered. */
 static bool is_late(fli_worker *w, const fli_proc *p)
 {

@@ -46,7 +46,7 @@ typedef struct fli_idle {
 
     /* This cache line is read at each push and each search, and written seldom.
      * hint: FLI_PARKED_ONE: at least one worker is parked. FLI_SENTINEL: the sentinel is armed.  writes: under lock,
-     * only if the value changes.  reads: workers that push to their own queue; relaxed: a hint (parking.c). */
+     * only if the value changes.  reads: workers that push to their local deque; relaxed: a hint (parking.c). */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) hint;
     /* How long a search may last at present; at most option search_ns.  writes: workers that were unparked.  reads:
      * workers; relaxed: an old value makes one search longer or shorter. */
@@ -102,7 +102,7 @@ static inline uint32_t fli_searching_in(uint64_t word)
  * Thread: `w`. */
 void fli_idle_notify_local(struct fli_worker *w);
 /* Returns whether a worker is parked (FLI_PARKED_ONE) and whether the sentinel is armed (FLI_SENTINEL), by a relaxed
- * load, as a hint. A hint is enough for a worker that has pushed to its own queue: parking.c explains why. */
+ * load, as a hint. A hint is enough for a worker that has pushed to its local deque: parking.c explains why. */
 static inline uint64_t fli_idle_look(fli_idle *idle)
 {
     return fli_load_rlx(&idle->hint);

@@ -8,7 +8,7 @@
  * that there is no work: fli_find_far() sets *retry, and the worker searches again.
  *
  * No thundering herd. A submitter unparks at most one worker, and none while a worker searches. The last searcher that
- * finds work unparks the next one if there is more work (search.c). A worker that pushes to its own deque only reads
+ * finds work unparks the next one if there is more work (search.c). A worker that pushes to its local deque only reads
  * `hint`, a copy of what it needs of the word: whether a worker is parked, and whether the sentinel is armed. It may
  * read an old value, because it will run the process itself, so nothing is lost. It unparks another worker only if it
  * has more work than it can do in the time of a wake-up, or if no sentinel will check it. The hint is on a cache line
@@ -30,7 +30,7 @@
  * so there is a poller when all workers are parked. If the poller leaves to run a step while no sentinel will check it,
  * another worker is unparked and becomes the poller, because the step may be long. Whether a worker is the poller is
  * read under the lock, where workers are taken off the list; the wake descriptor of the poller stays readable until the
- * poller itself has cleared it. The poller delivers reports to its own deque, so no other thread is involved. Working
+ * poller itself has cleared it. The poller delivers reports to its local deque, so no other thread is involved. Working
  * workers poll when they read the clock (worker.c), searching workers at each attempt.
  *
  * Not done here: searching (search.c), timeouts (sentinel.c).

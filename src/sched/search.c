@@ -58,7 +58,7 @@ static void wake_for_more(fli_worker *w, uint64_t idle, bool own_only)
 }
 
 /* Ends a search that has found work. The last searcher unparks another worker if there is more work. If `w` woke by
- * timeout, its work comes from a few timers and is in its own deque: a second worker is seldom worth its wake-up. */
+ * timeout, its work comes from a few timers and is in its local deque: a second worker is seldom worth its wake-up. */
 static void stop_searching(fli_worker *w)
 {
     uint64_t word = fli_add_acqrel(&w->sched->idle.word, (uint64_t)0 - FLI_SEARCHING_ONE) - FLI_SEARCHING_ONE;
@@ -75,7 +75,7 @@ static void end_first_attempt(fli_worker *w)
     if (fli_parked_in(hint) > 0 && fli_searching_in(fli_load_rlx(&idle->word)) == 0) wake_for_more(w, hint, true);
 }
 
-/* Takes the process that was handed to the worker `from`. Returns NULL if there is none. Thread: any worker. */
+/* Takes the direct handoff of the worker `from`. Returns NULL if there is none. Thread: any worker. */
 static fli_proc *take_handoff(fli_worker *from)
 {
     if (fli_load_rlx(&from->idle.handoff) == NULL) return NULL;
@@ -140,7 +140,7 @@ static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
     return true;
 }
 
-/* Returns true if the worker woke by timeout and has run few steps since. Such a worker parks after one attempt: the
+/* Returns true if the worker woke by timeout and has run few steps since. This worker parks after one attempt: the
  * next work comes with the next timeout, and a search until then would keep a CPU busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {

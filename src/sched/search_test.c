@@ -59,9 +59,9 @@ static bool unparks(found how, bool sentinel, bool reports_long_steps, int more)
     fli_proc            *left[2] = { NULL, NULL }; /* the processes of the parked worker */
     w->step_ns = FILCH_MILLISECONDS(1);
     if (how == BY_SEARCH) {
-        /* The first process is handed to the parked worker: only a searching worker finds it, after it has found
-         * nothing else. The second process is alone in the deque of the parked worker: it is left there, because that
-         * worker is not known to be stuck. */
+        /* The first process is a direct handoff to the parked worker: only a searching worker finds it, after it has
+         * found nothing else. The second process is alone in the deque of the parked worker: it is left there, because
+         * that worker is not known to be stuck. */
         assert_true(more <= 1);
         ok(fli_deque_init(&parked.deque, &sched->rt.mem));
         for (int i = 0; i < 1 + more; i++) left[i] = fli_find_global(w, 0);

@@ -6,8 +6,8 @@
  *      (drain.c), unless the process has a supervisor, which ends it. ASK is set again from time to time, for processes
  *      that were being spawned or have lost their supervisor
  *   3. wait until no process is left, or until the deadline. Timers, files, sockets and the pool work as before
- *   4. force: set KILL for every process that is left. Workers end such a process instead of stepping it, and note it
- *      for the report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
+ *   4. force: set KILL for every process that is left. Workers end a process with KILL instead of stepping it, and note
+ * it for the report. The stopping thread does the same with caller_worker: all workers may be stuck in steps
  *   5. if processes are still left, each is inside a step that does not return (stuck.c), or a foreign thread is inside
  *      an init that does not return: name them in the report, free nothing, return FILCH_EBUSY
  *   6. if no process is left, end the threads of the pool and the workers; phase CLOSED

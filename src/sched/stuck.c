@@ -59,8 +59,8 @@ fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *star
         *starved += verdict == FLI_VERDICT_STARVED;
     }
     /* No worker is inside a step. A process may be left for one of these reasons: a worker is between two steps or in a
-     * close; a foreign thread is inside the init of a spawn; the process was handed to a worker that the system does
-     * not run (run_pending() in stop.c does not find a handoff). */
+     * close; a foreign thread is inside the init of a spawn; the process is a direct handoff to a worker that the
+     * system does not run (run_pending() in stop.c does not find a handoff). */
     if (!any) return now_ns - began_ns < UNKNOWN_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
     return waits && now_ns - began_ns < STARVED_NS ? FLI_VERDICT_WAIT : FLI_VERDICT_STUCK;
 }

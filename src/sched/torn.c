@@ -1,5 +1,5 @@
 /* torn.c - ends a process after a C++ exception has left its step, under filch_tick or under a stop without workers.
- * Such a process is called torn: it still belongs to caller_worker, and is somewhere in the middle of a step. It is
+ * The process is called torn: it still belongs to caller_worker, and is somewhere in the middle of a step. It is
  * ended before caller_worker does anything else.
  *
  * It is not known which path of step.c the step was on. All paths leave the process in a state that fli_finish() can

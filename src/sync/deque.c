@@ -1,4 +1,4 @@
-/* deque.c - a worker's own run queue: the "tagged top" deque. One owner pushes and pops at the bottom, any number of
+/* deque.c - a worker's local deque: the "tagged top" deque. One owner pushes and pops at the bottom, any number of
  * thieves take from the top, up to half of the items in one CAS. The ring grows when it is full.
  *
  *     word = tag:32 | top:32      bottom:32      items have the indices top, top+1, ... bottom-1

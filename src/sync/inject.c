@@ -5,7 +5,7 @@
  *            were put; `newest` is the last of the chain.
  * INVARIANT  outside the lock, `count` is the number of items in the ring and in the chain together.
  *
- * The global queue is off the hot path (a worker uses it when its own deque is empty, and at every fairness pick)
+ * The global queue is off the hot path (a worker uses it when its local deque is empty, and at every fairness pick)
  * and moves items in batches, so a lock is good enough: without contention it costs two read-modify-writes for up to
  * a whole batch. A check of an empty queue must be cheap; for this purpose `count` is read without the lock.
  *

@@ -91,8 +91,8 @@ static spawn_order *find_spawn_order(const filch_data *args)
 {
     for (uint32_t i = 0; i < SPAWN_ORDERS && filch_kind_of(args) == FILCH_KIND_INT; i++) {
         spawn_order *o = &spawn_orders[i];
-        bool         his = o->yield_rec != NO_PROC && o->number == filch_as_int(args);
-        if (his && now.yield_recs[o->yield_rec].stage == STAGE_OPEN && !now.yield_recs[o->yield_rec].dispatched)
+        bool         is_order = o->yield_rec != NO_PROC && o->number == filch_as_int(args);
+        if (is_order && now.yield_recs[o->yield_rec].stage == STAGE_OPEN && !now.yield_recs[o->yield_rec].dispatched)
             return o;
     }
     return NULL;

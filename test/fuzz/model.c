@@ -254,8 +254,8 @@ static void read_message(proc *l, const filch_event *event)
     MUST(event->from.serial == 0 || from != NO_PROC, "a message from a process that never was");
     for (int i = l->first; i >= 0; i = now.message_list[i].next) {
         message *at = &now.message_list[i];
-        bool     his = at->from == from || (at->any_from && from == NO_PROC);
-        if (!his || passed[at->asked]) continue;
+        bool     from_sender = at->from == from || (at->any_from && from == NO_PROC);
+        if (!from_sender || passed[at->asked]) continue;
         if (!payload_is(&at->says, &event->data)) {
             passed[at->asked] = !at->maybe && (at->first || l->overflow != FILCH_OVERFLOW_DROP_OLDEST);
             continue;

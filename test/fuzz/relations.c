@@ -341,8 +341,8 @@ static filch_err yielded_one(const yield_rec *q)
     relation *b = NULL;
     if (q->tie == FILCH_CMD_UNMONITOR) {
         for (int i = 0; i < ties.relation_count; i++) {
-            bool his = ties.relation_list[i].kind == RELATION_MONITOR && ties.relation_list[i].a == q->proc;
-            if (ties.relation_list[i].live && his && ties.relation_list[i].ref == q->number && q->number != 0)
+            bool is_own = ties.relation_list[i].kind == RELATION_MONITOR && ties.relation_list[i].a == q->proc;
+            if (ties.relation_list[i].live && is_own && ties.relation_list[i].ref == q->number && q->number != 0)
                 b = &ties.relation_list[i];
         }
         if (b != NULL) relations_untied(b);

@@ -1,6 +1,6 @@
 /* message_refs.h - a message that refers to blocks of memory instead of holding copies of them.
  *
- * The bytes of such a message name blobs and long strings by number. The blocks are attached to the payload, each with
+ * The bytes of the message name blobs and long strings by number. The blocks are attached to the payload, each with
  * a reference of its own, and are dropped together with the payload, whether the message was read or not. A payload
  * with references is recognized by its free function (filch_shared_user), never by its bytes: so forged bytes cannot
  * refer to any block.
