@@ -311,9 +311,9 @@ void *scale_current_get(void)
     return scale_running ? engine.running->current : NULL;
 }
 
-void scale_current_set(void *here)
+void scale_current_set(void *worker)
 {
-    engine.running->current = here;
+    engine.running->current = worker;
 }
 
 scale_ps scale_now(void)

@@ -47,7 +47,7 @@ uint32_t             scale_thread_start(void (*run)(void *arg), void *arg);
 void                 scale_thread_join(uint32_t index);
 uint32_t             scale_thread_index(void);
 void                *scale_current_get(void);
-void                 scale_current_set(void *here);
+void                 scale_current_set(void *worker);
 const scale_machine *scale_machine_now(void);
 
 scale_ps scale_now(void);

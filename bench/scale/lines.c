@@ -130,10 +130,10 @@ static inline bool use(uint32_t *set, unsigned ways, uint32_t number)
 {
     uint32_t before = number;
     for (unsigned i = 0; i < ways; i++) {
-        uint32_t here = set[i];
+        uint32_t at = set[i];
         set[i] = before;
-        if (here == number) return true;
-        before = here;
+        if (at == number) return true;
+        before = at;
     }
     return false;
 }

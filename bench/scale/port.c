@@ -248,9 +248,9 @@ void *fli_current_get(void)
     return scale_current_get();
 }
 
-void fli_current_set(void *here)
+void fli_current_set(void *worker)
 {
-    scale_current_set(here);
+    scale_current_set(worker);
 }
 
 /* ---- clocks, CPU counts, random numbers and wake descriptors ---- */

@@ -79,7 +79,7 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     fli_node_put_data(node, &owned);
     uint32_t command = (uint32_t)node->command;
     node->error = error;
-    bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->answered(rt, node, command);
+    bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->completed(rt, node, command);
     if (!held) err = post_completion(rt, worker, node);
     if (err != FILCH_OK) {
         fli_yield_drop(rt, worker, node);

@@ -151,12 +151,12 @@ no_node:
     return err;
 }
 
-/* Completes the yield `key` of a sender with `outcome`. Called without the lock, because completing may wake and queue
+/* Completes the yield `key` of a sender with `result`. Called without the lock, because completing may wake and queue
  * processes. If the sender has ended meanwhile, filch_complete() returns an error, which is ignored. */
-static void complete(fli_runtime *rt, uint64_t key, filch_err outcome)
+static void complete(fli_runtime *rt, uint64_t key, filch_err result)
 {
     filch_receiver receiver = { .sched = (filch_sched *)rt, .key = key };
-    (void)!filch_complete(receiver, receiver.tag, filch_none(), outcome);
+    (void)!filch_complete(receiver, receiver.tag, filch_none(), result);
 }
 
 /* Frees a waiting message when its receiver has ended, and completes the yield of its sender with FILCH_EDEAD. */

@@ -396,18 +396,18 @@ filch_err fli_monitor(fli_model *m, const fli_endpoint *watcher, const fli_endpo
     if (err != FILCH_OK) return err;
     relation->monitor_tag = tag;
     fli_stripes_lock(m, watcher, target);
-    bool watches = fli_endpoint_set_related(m, watcher), lives = watches && fli_endpoint_set_related(m, target);
+    bool has_watcher = fli_endpoint_set_related(m, watcher), lives = has_watcher && fli_endpoint_set_related(m, target);
     if (lives) list_both(m, relation);
     *ref = lives ? fli_relation_ref(relation) : 0;
     fli_stripes_unlock(m, watcher, target);
     if (lives) return FILCH_OK;
-    if (watches) {
+    if (has_watcher) {
         fli_event_node *node = take_node(relation, 0, watcher->rt);
         fli_notice_fill(node, FILCH_EVENT_EXIT, watcher->rt, target, tag, FILCH_EDEAD, NULL);
         fli_notice_post(watcher->rt, watcher->serial, node);
     }
     free_double(m, relation, watcher, target);
-    return watches ? FILCH_OK : FILCH_EDEAD;
+    return has_watcher ? FILCH_OK : FILCH_EDEAD;
 }
 
 /* Returns true if endpoint `which` of the relation is `endpoint`. */
@@ -517,8 +517,8 @@ static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_en
 }
 
 /* Notifies `to`, endpoint `which` of the link, that the linked process `about` has failed. */
-static void tell_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about,
-                      filch_err error, const filch_data *data)
+static void notify_down(fli_relation *relation, unsigned which, const fli_endpoint *to, const fli_endpoint *about,
+                        filch_err error, const filch_data *data)
 {
     fli_event_node *node = take_node(relation, relation->node[which] != 0 ? which : 0, to->rt);
     fli_notice_fill(node, FILCH_EVENT_LINK_DOWN, to->rt, about, 0, error, data);
@@ -536,8 +536,8 @@ filch_err fli_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
     if (linked) list_both(m, relation);
     fli_stripes_unlock(m, a, b);
     if (linked) return FILCH_OK;
-    if (!both && a_lives) tell_down(relation, 0, a, b, FILCH_EDEAD, NULL);
-    if (!both && b_lives) tell_down(relation, 1, b, a, FILCH_EDEAD, NULL);
+    if (!both && a_lives) notify_down(relation, 0, a, b, FILCH_EDEAD, NULL);
+    if (!both && b_lives) notify_down(relation, 1, b, a, FILCH_EDEAD, NULL);
     free_double(m, relation, a, b);
     return a_lives || b_lives ? FILCH_OK : FILCH_EDEAD;
 }
@@ -584,7 +584,8 @@ static fli_relation *lock_first(fli_model *m, const fli_endpoint *me, unsigned m
 static void conclude(fli_relation *relation, unsigned which, const fli_endpoint *me, const fli_endpoint *other,
                      filch_err error, const filch_data *result)
 {
-    if (relation->kind == FLI_RELATION_LINK && error != FILCH_OK) tell_down(relation, !which, other, me, error, result);
+    if (relation->kind == FLI_RELATION_LINK && error != FILCH_OK)
+        notify_down(relation, !which, other, me, error, result);
     if (relation->kind == FLI_RELATION_MONITOR && which == 1) {
         fli_event_node *node = take_node(relation, 0, other->rt);
         fli_notice_fill(node, FILCH_EVENT_EXIT, other->rt, me, relation->monitor_tag, error, result);

@@ -13,19 +13,19 @@
 #define FLI_CHART_UNKNOWN UINT32_MAX
 
 typedef enum fli_chart_kind {
-    FLI_CHART_SPAWN,  /* `from` spawns `to` */
-    FLI_CHART_SEND,   /* `from` sends `data` to `to`, or the send fails with `error` */
-    FLI_CHART_GET,    /* `to` gets a message from `from` */
-    FLI_CHART_RESULT, /* `to` gets the completion of its yield `tag` */
-    FLI_CHART_CANCEL, /* `to` gets a cancel */
-    FLI_CHART_DROPS,  /* `to` gets the number of its dropped messages */
-    FLI_CHART_NOTICE, /* `to` gets a notice about `from`; `command` is the type of the notice */
-    FLI_CHART_YIELD,  /* `from` yields `command` with `tag` */
-    FLI_CHART_ANSWER, /* the yield `tag` of `to` is completed */
-    FLI_CHART_EXIT,   /* `from` ends with the result `data`, or with `error` */
-    FLI_CHART_NOTE,   /* `from` calls filch_sim_note with `text` */
-    FLI_CHART_FAULT,  /* the simulation injected a fault: `text` */
-    FLI_CHART_FAIL    /* a property was violated: `text` */
+    FLI_CHART_SPAWN,      /* `from` spawns `to` */
+    FLI_CHART_SEND,       /* `from` sends `data` to `to`, or the send fails with `error` */
+    FLI_CHART_GET,        /* `to` gets a message from `from` */
+    FLI_CHART_RESULT,     /* `to` gets the completion of its yield `tag` */
+    FLI_CHART_CANCEL,     /* `to` gets a cancel */
+    FLI_CHART_DROPS,      /* `to` gets the number of its dropped messages */
+    FLI_CHART_NOTICE,     /* `to` gets a notice about `from`; `command` is the type of the notice */
+    FLI_CHART_YIELD,      /* `from` yields `command` with `tag` */
+    FLI_CHART_COMPLETION, /* the yield `tag` of `to` is completed */
+    FLI_CHART_EXIT,       /* `from` ends with the result `data`, or with `error` */
+    FLI_CHART_NOTE,       /* `from` calls filch_sim_note with `text` */
+    FLI_CHART_FAULT,      /* the simulation injected a fault: `text` */
+    FLI_CHART_FAIL        /* a property was violated: `text` */
 } fli_chart_kind;
 
 /* An event. Processes are numbered from 1 in the order of their spawns. */

@@ -17,7 +17,7 @@ typedef struct sheet {
     bool    failed;
 } sheet;
 
-__attribute__((format(printf, 2, 3))) static void put(sheet *page, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(sheet *page, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -64,12 +64,12 @@ static void add_column(columns *cols, uint32_t number)
 static bool has_sender(const fli_chart_line *line)
 {
     return line->kind != FLI_CHART_RESULT && line->kind != FLI_CHART_CANCEL && line->kind != FLI_CHART_DROPS &&
-           line->kind != FLI_CHART_ANSWER && line->kind != FLI_CHART_FAULT && line->kind != FLI_CHART_FAIL;
+           line->kind != FLI_CHART_COMPLETION && line->kind != FLI_CHART_FAULT && line->kind != FLI_CHART_FAIL;
 }
 
 static bool has_receiver(const fli_chart_line *line)
 {
-    return line->kind <= FLI_CHART_NOTICE || line->kind == FLI_CHART_ANSWER;
+    return line->kind <= FLI_CHART_NOTICE || line->kind == FLI_CHART_COMPLETION;
 }
 
 static const fli_chart_line *line_at(const fli_chart *chart, uint64_t index)
@@ -119,7 +119,7 @@ static char mark_of(const fli_chart_line *line)
     case FLI_CHART_NOTICE:
     case FLI_CHART_DROPS: return '*';
     case FLI_CHART_YIELD: return '?';
-    case FLI_CHART_ANSWER: return '=';
+    case FLI_CHART_COMPLETION: return '=';
     case FLI_CHART_EXIT: return 'x';
     default: return 'o';
     }
@@ -167,52 +167,52 @@ static void put_bytes(sheet *page, const fli_chart *chart, const fli_chart_line 
     size_t shown = line->number < FLI_CHART_SHOWN ? line->number : FLI_CHART_SHOWN, size = 0;
     if (chart->describe != NULL)
         size = chart->describe(chart->describe_user, line->text, shown, line->number, text, sizeof text);
-    if (size > 0) put(page, "%.*s", (int)(size < sizeof text ? size : sizeof text), text);
-    else put(page, "%llu bytes", (unsigned long long)line->number);
+    if (size > 0) add_text(page, "%.*s", (int)(size < sizeof text ? size : sizeof text), text);
+    else add_text(page, "%llu bytes", (unsigned long long)line->number);
 }
 
 static void put_data(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     double number;
     switch (line->data_kind) {
-    case FILCH_KIND_INT: put(page, "%lld", (long long)line->number); break;
+    case FILCH_KIND_INT: add_text(page, "%lld", (long long)line->number); break;
     case FILCH_KIND_NUM:
         memcpy(&number, &line->number, sizeof number);
-        put(page, "%g", number);
+        add_text(page, "%g", number);
         break;
-    case FILCH_KIND_PID: put(page, "a pid"); break;
-    case FILCH_KIND_PTR: put(page, "a pointer"); break;
-    case FILCH_KIND_TEXT: put(page, "\"%s%s\"", line->text, line->cut ? "..." : ""); break;
+    case FILCH_KIND_PID: add_text(page, "a pid"); break;
+    case FILCH_KIND_PTR: add_text(page, "a pointer"); break;
+    case FILCH_KIND_TEXT: add_text(page, "\"%s%s\"", line->text, line->cut ? "..." : ""); break;
     case FILCH_KIND_BYTES: put_bytes(page, chart, line); break;
-    default: put(page, "an empty message"); break;
+    default: add_text(page, "an empty message"); break;
     }
 }
 
 static void put_command(sheet *page, uint32_t command)
 {
     switch (command) {
-    case FILCH_CMD_SEND: put(page, "a send"); break;
-    case FILCH_CMD_SLEEP: put(page, "a sleep"); break;
-    case FILCH_CMD_TIMER: put(page, "a timer"); break;
-    case FILCH_CMD_TICKER: put(page, "a ticker"); break;
-    case FILCH_CMD_TIMER_CANCEL: put(page, "a timer's end"); break;
-    case FILCH_CMD_WORK: put(page, "work"); break;
-    case FILCH_CMD_SPAWN: put(page, "a spawn"); break;
-    case FILCH_CMD_EXEC: put(page, "an exec"); break;
-    default: put(page, "command %u", command); break;
+    case FILCH_CMD_SEND: add_text(page, "a send"); break;
+    case FILCH_CMD_SLEEP: add_text(page, "a sleep"); break;
+    case FILCH_CMD_TIMER: add_text(page, "a timer"); break;
+    case FILCH_CMD_TICKER: add_text(page, "a ticker"); break;
+    case FILCH_CMD_TIMER_CANCEL: add_text(page, "a timer's end"); break;
+    case FILCH_CMD_WORK: add_text(page, "work"); break;
+    case FILCH_CMD_SPAWN: add_text(page, "a spawn"); break;
+    case FILCH_CMD_EXEC: add_text(page, "an exec"); break;
+    default: add_text(page, "command %u", command); break;
     }
 }
 
 static void put_error(sheet *page, filch_err error)
 {
-    if (error >= FILCH_EUSER) put(page, "error %d", error);
-    else put(page, "%s", filch_err_name(error));
+    if (error >= FILCH_EUSER) add_text(page, "error %d", error);
+    else add_text(page, "%s", filch_err_name(error));
 }
 
-static void put_outcome(sheet *page, const fli_chart *chart, const fli_chart_line *line)
+static void add_result(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     if (line->error != FILCH_OK) put_error(page, line->error);
-    else if (line->data_kind == FILCH_KIND_NONE) put(page, "ok");
+    else if (line->data_kind == FILCH_KIND_NONE) add_text(page, "ok");
     else put_data(page, chart, line);
 }
 
@@ -220,12 +220,12 @@ static void put_notice(sheet *page, const fli_chart *chart, const fli_chart_line
                        const char *to)
 {
     switch (line->command) {
-    case FILCH_EVENT_EXIT: put(page, "%s is notified that %s has ended: ", to, from); break;
-    case FILCH_EVENT_LINK_DOWN: put(page, "%s is notified that its link with %s is down: ", to, from); break;
-    case FILCH_EVENT_JOINED: put(page, "%s is notified that %s has joined ", to, from); break;
-    default: put(page, "%s is notified that %s has left ", to, from); break;
+    case FILCH_EVENT_EXIT: add_text(page, "%s is notified that %s has ended: ", to, from); break;
+    case FILCH_EVENT_LINK_DOWN: add_text(page, "%s is notified that its link with %s is down: ", to, from); break;
+    case FILCH_EVENT_JOINED: add_text(page, "%s is notified that %s has joined ", to, from); break;
+    default: add_text(page, "%s is notified that %s has left ", to, from); break;
     }
-    put_outcome(page, chart, line);
+    add_result(page, chart, line);
 }
 
 /* Writes the event as a sentence. */
@@ -236,61 +236,61 @@ static void put_sentence(const fli_chart *chart, sheet *page, const fli_chart_li
     fli_chart_label(chart, line->from, from, sizeof from);
     fli_chart_label(chart, line->to, to, sizeof to);
     switch (line->kind) {
-    case FLI_CHART_SPAWN: put(page, "%s spawns %s", from, to); break;
+    case FLI_CHART_SPAWN: add_text(page, "%s spawns %s", from, to); break;
     case FLI_CHART_SEND:
-        put(page, "%s sends ", from);
+        add_text(page, "%s sends ", from);
         put_data(page, chart, line);
-        put(page, " to %s", to);
-        if (line->error != FILCH_OK) put(page, ": ");
+        add_text(page, " to %s", to);
+        if (line->error != FILCH_OK) add_text(page, ": ");
         if (line->error != FILCH_OK) put_error(page, line->error);
         break;
     case FLI_CHART_GET:
-        put(page, "%s gets ", to);
+        add_text(page, "%s gets ", to);
         put_data(page, chart, line);
-        if (line->from == FLI_CHART_OUTSIDE && tag != 0) put(page, " from its timer %llu", tag);
-        else put(page, " from %s", from);
+        if (line->from == FLI_CHART_OUTSIDE && tag != 0) add_text(page, " from its timer %llu", tag);
+        else add_text(page, " from %s", from);
         break;
     case FLI_CHART_RESULT:
-        put(page, "%s gets completion %llu: ", to, tag);
-        put_outcome(page, chart, line);
+        add_text(page, "%s gets completion %llu: ", to, tag);
+        add_result(page, chart, line);
         break;
-    case FLI_CHART_CANCEL: put(page, "%s is asked to end", to); break;
+    case FLI_CHART_CANCEL: add_text(page, "%s is asked to end", to); break;
     case FLI_CHART_NOTICE: put_notice(page, chart, line, from, to); break;
     case FLI_CHART_DROPS:
-        put(page, "%s is notified of dropped messages: ", to);
+        add_text(page, "%s is notified of dropped messages: ", to);
         put_data(page, chart, line);
         break;
     case FLI_CHART_YIELD:
-        put(page, "%s yields ", from);
+        add_text(page, "%s yields ", from);
         put_command(page, line->command);
-        put(page, ", %llu", tag);
+        add_text(page, ", %llu", tag);
         break;
-    case FLI_CHART_ANSWER:
-        put(page, "completion %llu for %s: ", tag, to);
-        put_outcome(page, chart, line);
+    case FLI_CHART_COMPLETION:
+        add_text(page, "completion %llu for %s: ", tag, to);
+        add_result(page, chart, line);
         break;
     case FLI_CHART_EXIT:
-        put(page, "%s ends: ", from);
-        put_outcome(page, chart, line);
+        add_text(page, "%s ends: ", from);
+        add_result(page, chart, line);
         break;
-    case FLI_CHART_NOTE: put(page, "%s: %s%s", from, line->text, line->cut ? "..." : ""); break;
-    case FLI_CHART_FAULT: put(page, "fault: %s", line->text); break;
-    default: put(page, "VIOLATION: %s%s", line->text, line->cut ? "..." : ""); break;
+    case FLI_CHART_NOTE: add_text(page, "%s: %s%s", from, line->text, line->cut ? "..." : ""); break;
+    case FLI_CHART_FAULT: add_text(page, "fault: %s", line->text); break;
+    default: add_text(page, "VIOLATION: %s%s", line->text, line->cut ? "..." : ""); break;
     }
 }
 
 static void put_head(const fli_chart *chart, sheet *page, const columns *cols)
 {
-    put(page, "o-> sends or spawns   * is stepped with   ? yields   = is completed   x ends\n\n");
-    if (first_index(chart) > 0) put(page, "%llu earlier events\n", (unsigned long long)first_index(chart));
-    put(page, "%13s  ", "microseconds");
+    add_text(page, "o-> sends or spawns   * is stepped with   ? yields   = is completed   x ends\n\n");
+    if (first_index(chart) > 0) add_text(page, "%llu earlier events\n", (unsigned long long)first_index(chart));
+    add_text(page, "%13s  ", "microseconds");
     for (uint32_t i = 0; i < cols->count; i++) {
         char label[FLI_CHART_LABEL_MAX];
         fli_chart_label(chart, cols->number[i], label, sizeof label);
         int before = ((int)cols->width - (int)strlen(label) + 1) / 2;
-        put(page, "%*s%-*s", before, "", (int)cols->width - before, label);
+        add_text(page, "%*s%-*s", before, "", (int)cols->width - before, label);
     }
-    put(page, "\n");
+    add_text(page, "\n");
 }
 
 char *fli_chart_draw(const fli_chart *chart, size_t *size)
@@ -303,10 +303,10 @@ char *fli_chart_draw(const fli_chart *chart, size_t *size)
     for (uint64_t i = first_index(chart); i < chart->count; i++) {
         const fli_chart_line *line = line_at(chart, i);
         draw_row(&cols, line, row);
-        put(&page, "%9llu.%03u  ", (unsigned long long)(line->time_ns / 1000), (unsigned)(line->time_ns % 1000));
-        put(&page, "%s  ", row);
+        add_text(&page, "%9llu.%03u  ", (unsigned long long)(line->time_ns / 1000), (unsigned)(line->time_ns % 1000));
+        add_text(&page, "%s  ", row);
         put_sentence(chart, &page, line);
-        put(&page, "\n");
+        add_text(&page, "\n");
     }
     if (page.failed) {
         fli_free(&page.mem, page.text, page.room);

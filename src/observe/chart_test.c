@@ -90,7 +90,7 @@ TEST(each_kind_of_event_is_drawn_and_described)
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         ADD(.kind = FLI_CHART_YIELD, .from = 1, .command = commands[i], .tag = 10 + i);
     }
-    ADD(.kind = FLI_CHART_ANSWER, .to = 1, .tag = 10, .data = &number);
+    ADD(.kind = FLI_CHART_COMPLETION, .to = 1, .tag = 10, .data = &number);
     ADD(.kind = FLI_CHART_NOTE, .from = 1, .text = "all is well");
     ADD(.kind = FLI_CHART_FAULT, .text = "no memory");
     ADD(.kind = FLI_CHART_EXIT, .from = 1, .data = &text);

@@ -37,9 +37,9 @@ void fli_mail_append(fli_runtime *rt, uint32_t *ring, fli_event_node *node)
 void fli_mail_list_inline_result(fli_local *worker)
 {
     fli_event_node    *node = worker->inline_node;
-    const filch_event *answer = worker->inline_result;
-    node->error = answer->error;
-    fli_node_put_data(node, &answer->data);
+    const filch_event *result = worker->inline_result;
+    node->error = result->error;
+    fli_node_put_data(node, &result->data);
     fli_mail_append(worker->rt, &worker->current->completions, node);
     worker->inline_node = NULL;
     fli_count(&worker->counters.completions, 1);
@@ -256,12 +256,12 @@ static void fill(fli_runtime *rt, const fli_event_node *node, filch_event *event
         fli_node_get_short(node, &event->data);
         return;
     }
-    bool answer = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
-    event->type = answer ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
-    event->error = answer ? node->error : FILCH_OK;
+    bool completion = (node->what & FLI_NODE_COMPLETION) != 0, foreign = (node->what & FLI_NODE_FOREIGN) != 0;
+    event->type = completion ? FILCH_EVENT_YIELD : FILCH_EVENT_MESSAGE;
+    event->error = completion ? node->error : FILCH_OK;
     event->tag = foreign ? 0 : node->tag;
     event->from = (filch_pid){ 0, 0 };
-    if (!answer && node->sender != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node_id, node->sender };
+    if (!completion && node->sender != 0) event->from = (filch_pid){ foreign ? node->tag : rt->node_id, node->sender };
     if ((node->what & FLI_NODE_TICK) != 0) {
         event->data = filch_int((int64_t)rt->hooks.ticks(rt, node->data[0]));
         return;

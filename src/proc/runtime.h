@@ -134,7 +134,7 @@ struct fli_local {
     uint8_t  worker_mark;     /* mark of this worker, which it stores in fli_proc.last_worker: see fli_worker_mark */
     uint32_t remote_events;   /* messages and processes received from other workers since throttle.c last read this
                                  counter */
-    uint32_t sends, pushed;   /* in the current step: messages sent, and processes pushed to the worker's own deque */
+    uint32_t sends, pushed;   /* in the current step: messages sent, and processes pushed to the local deque */
     uint32_t contended_sends; /* sends whose first CAS failed, since throttle.c last read this counter */
     uint32_t index;           /* index of the worker in arrays with one element per worker */
     /* index plus one; stored in fli_event_node.sender_worker of the messages that this worker sends */
@@ -189,7 +189,7 @@ typedef struct fli_simulator {
     void (*sent)(fli_runtime *rt, filch_pid from, filch_pid to, const filch_data *data, filch_err err);
     /* Called when the yield of `command` has completed: `node` is claimed and filled. Returns true if the simulation
      * takes the node, to push it later. */
-    bool (*answered)(fli_runtime *rt, fli_event_node *node, uint32_t command);
+    bool (*completed)(fli_runtime *rt, fli_event_node *node, uint32_t command);
     /* Adds the events of the step to the chart of the simulation, and calls the step function. */
     filch_err (*step)(fli_local *worker, fli_proc *p, uint32_t count);
     /* Adds the yield to the chart of the simulation. Then calls its handler, or returns an injected error instead.

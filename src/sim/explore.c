@@ -70,11 +70,11 @@ typedef struct thread {
 
 /* A choice made in the execution. If a thread was chosen, `left` is the set of threads still to try, and `done` the set
  * of threads already explored. If a value was chosen, `left` is the number of values. */
-typedef struct node {
+typedef struct tree_node {
     bool     is_thread;
     uint8_t  chosen;
     uint16_t left, done;
-} node;
+} tree_node;
 
 static struct {
     fli_weak_config         config;
@@ -83,7 +83,7 @@ static struct {
     thread                  threads[FLI_WEAK_THREADS + 1];
     uint32_t                count;
     fli_fiber               outside, beginning;
-    node                    nodes[NODES_MAX];
+    tree_node               nodes[NODES_MAX];
     uint32_t                height, depth;
     uint32_t                asleep;
     uint32_t                preemptions, spurious, points;
@@ -172,10 +172,10 @@ void fli_weak_outcome(uint64_t value)
 
 /* ---- choosing threads and values ---- */
 
-static node *new_node(bool is_thread, uint32_t left)
+static tree_node *add_tree_node(bool is_thread, uint32_t left)
 {
     FLI_ASSERT(x.depth == x.height && x.height < NODES_MAX);
-    x.nodes[x.height] = (node){ .is_thread = is_thread, .left = (uint16_t)left };
+    x.nodes[x.height] = (tree_node){ .is_thread = is_thread, .left = (uint16_t)left };
     return &x.nodes[x.height++];
 }
 
@@ -209,8 +209,8 @@ static uint32_t choose(uint32_t count)
     if (x.script != NULL) return scripted('a');
     if (count == 1) return 0;
     if (x.walking) return drawn(fli_prng_below(&x.prng, count));
-    if (x.depth == x.height) new_node(false, count);
-    node *n = &x.nodes[x.depth++];
+    if (x.depth == x.height) add_tree_node(false, count);
+    tree_node *n = &x.nodes[x.depth++];
     FLI_ASSERT(!n->is_thread && n->left == count);
     return n->chosen;
 }
@@ -338,10 +338,10 @@ static uint32_t decide(uint32_t *fresh)
         chosen = draw_thread(options, self);
     } else {
         if (x.depth == x.height) {
-            node *n = new_node(true, options);
+            tree_node *n = add_tree_node(true, options);
             n->chosen = (uint8_t)((options & BIT(self)) != 0 ? self : lowest(options));
         }
-        node *n = &x.nodes[x.depth++];
+        tree_node *n = &x.nodes[x.depth++];
         FLI_ASSERT(n->is_thread && (n->left | n->done) == options);
         chosen = n->chosen;
         done = bounded || x.config.plain || x.barriers ? 0 : n->done;
@@ -695,7 +695,7 @@ static void run_once(void)
 static bool advance(void)
 {
     while (x.height > 0) {
-        node *n = &x.nodes[x.height - 1];
+        tree_node *n = &x.nodes[x.height - 1];
         if (!n->is_thread && n->chosen + 1u < n->left) {
             n->chosen++;
             return true;
@@ -745,7 +745,7 @@ static void begin_anew(void)
 }
 
 /* Calls `progress` if it is due. The caller has counted the last execution. */
-static void tell_progress(void)
+static void report_progress(void)
 {
     uint64_t done = x.result.executions + x.result.cut;
     if (x.config.progress != NULL && done % PROGRESS_EVERY == 0) x.config.progress(x.program, x.result.executions);
@@ -761,7 +761,7 @@ static void search(void)
         }
         if (x.verdict == RUN_CUT) x.result.cut++;
         else x.result.executions++;
-        tell_progress();
+        report_progress();
         if (x.verdict == RUN_ENDED) note_outcome();
         if (x.verdict == RUN_VIOLATION) {
             x.result.why = x.why;
@@ -812,7 +812,7 @@ static void walk(void)
         walk_once(from);
         x.result.executions++;
         x.result.distinct += note_path();
-        tell_progress();
+        report_progress();
         if (x.verdict == RUN_ENDED) note_outcome();
         if (x.verdict != RUN_VIOLATION) {
             if (i >= WORN_AFTER && 2 * x.result.distinct < i) break;

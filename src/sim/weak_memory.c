@@ -394,7 +394,7 @@ static uint64_t get(const volatile void *at, size_t size)
     }
 }
 
-static void put(volatile void *at, size_t size, uint64_t value)
+static void store_bytes(volatile void *at, size_t size, uint64_t value)
 {
     switch (size) {
     case 1: *(volatile uint8_t *)at = (uint8_t)value; break;
@@ -445,7 +445,7 @@ static location *location_of(const volatile void *at, size_t size)
 void fli_weak_init(volatile void *at, size_t size, uint64_t value)
 {
     plain((const void *)at, size, size, true, __builtin_return_address(0));
-    put(at, size, value);
+    store_bytes(at, size, value);
     uint32_t offset = fli_weak_offset(at);
     if (fli_weak_running && offset != UINT32_MAX && known(offset) != NULL) known(offset)->offset = UINT32_MAX;
 }
@@ -521,7 +521,7 @@ static void append(location *l, volatile void *at, size_t size, uint64_t value, 
                   .thread = (uint8_t)fli_weak_self,
                   .clock = fli_weak_clocks[fli_weak_self].at[fli_weak_self] };
     if (rmw) s->carries = before->carries;
-    put(at, size, value);
+    store_bytes(at, size, value);
     if ((order & FLI_WEAK_REL) != 0) fli_weak_release(&s->carries);
 }
 
@@ -541,7 +541,7 @@ uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const ch
 void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where)
 {
     if (!fli_weak_running) {
-        put(at, size, value);
+        store_bytes(at, size, value);
         return;
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
@@ -564,7 +564,7 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
 {
     if (!fli_weak_running) {
         uint64_t old = get(at, size);
-        put(at, size, compute(what, old, value));
+        store_bytes(at, size, compute(what, old, value));
         return old;
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
@@ -584,8 +584,8 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     uint64_t want = get(expected, size);
     if (!fli_weak_running) {
         uint64_t old = get(at, size);
-        if (old == want) put(at, size, wanted);
-        else put(expected, size, old);
+        if (old == want) store_bytes(at, size, wanted);
+        else store_bytes(expected, size, old);
         return old == want;
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
@@ -607,7 +607,7 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
         return true;
     }
     uint64_t value = find(l, chosen, fail_order);
-    put(expected, size, value);
+    store_bytes(expected, size, value);
     FLI_WEAK_NOTE("%s: no, found %#lx%s", where, (unsigned long)value, chosen == newest ? "" : " (an old value)");
     return false;
 }

@@ -65,7 +65,7 @@ void fli_simulation_happen(fli_simulation *sim, uint32_t nth)
     fli_pending item = sim->pending[i];
     memmove(&sim->pending[i], &sim->pending[i + 1], (--sim->pending_count - i) * sizeof item);
     if (item.kind == FLI_PENDING_LATER) item.fn(sim->sched, item.arg);
-    else if (item.kind == FLI_PENDING_ANSWER) post(sim, item.node);
+    else if (item.kind == FLI_PENDING_COMPLETION) post(sim, item.node);
     else FLI_ASSERT(filch_complete(item.receiver, item.receiver.tag, filch_none(), FILCH_OK) != FILCH_OK);
 }
 
@@ -86,13 +86,13 @@ static bool is_of_the_clock(uint32_t command)
 /* Injects faults into a completion. A delayed completion has already claimed the event node; only its delivery is
  * late. A second completion of the same yield is therefore refused, even if it is made before the delivery. Returns
  * true if the completion is delayed. */
-bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command)
+bool fli_simulation_completed(fli_runtime *rt, fli_event_node *node, uint32_t command)
 {
     fli_simulation *sim = fli_simulation_of(rt);
     filch_data      data = filch_none();
     uint64_t        now_ns = sim->simulator.now_ns;
     fli_node_get_data(node, &data);
-    fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_ANSWER,
+    fli_simulation_note(sim, (fli_chart_event){ .kind = FLI_CHART_COMPLETION,
                                                 .to = fli_simulation_number(sim, node->owner),
                                                 .tag = node->tag,
                                                 .error = node->error,
@@ -110,7 +110,7 @@ bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t com
     }
     if (is_of_the_clock(command) || !fli_draw_chance(sim, sim->opt.late_answer)) return false;
     uint64_t due_ns = fli_clock_after(now_ns, fli_draw_span(sim, sim->opt.late_ns));
-    if (!fli_simulation_add(sim, (fli_pending){ .kind = FLI_PENDING_ANSWER, .due_ns = due_ns, .node = node }))
+    if (!fli_simulation_add(sim, (fli_pending){ .kind = FLI_PENDING_COMPLETION, .due_ns = due_ns, .node = node }))
         return false;
     sim->report.late_answers++;
     fli_simulation_fault(sim, "this completion will be late");

@@ -143,7 +143,7 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
     sim->upper = upper;
     sim->simulator = (fli_simulator){ .point = fli_simulation_point,
                                       .sent = fli_simulation_sent,
-                                      .answered = fli_simulation_answered,
+                                      .completed = fli_simulation_completed,
                                       .step = fli_simulation_step,
                                       .handle = fli_simulation_handle,
                                       .timer_due = fli_simulation_timer_due,

@@ -29,7 +29,7 @@ typedef struct fli_faulty_mem {
 
 /* An event from outside the processes that will happen at due_ns. */
 typedef struct fli_pending {
-    enum { FLI_PENDING_LATER, FLI_PENDING_ANSWER, FLI_PENDING_AGAIN } kind;
+    enum { FLI_PENDING_LATER, FLI_PENDING_COMPLETION, FLI_PENDING_AGAIN } kind;
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* for kind LATER */
     void              *arg;
@@ -140,8 +140,8 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim);
 void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
-/* The runtime calls this function through fli_simulator.answered. */
-bool fli_simulation_answered(fli_runtime *rt, fli_event_node *node, uint32_t command);
+/* The runtime calls this function through fli_simulator.completed. */
+bool fli_simulation_completed(fli_runtime *rt, fli_event_node *node, uint32_t command);
 /* The runtime calls this function through fli_simulator.timer_due. */
 uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns);
 /* Draws a time of at most `max_ns`. The limits max_ns, max_ns / 2, max_ns / 4 and so on, as many as `magnitudes`, are

@@ -1,6 +1,6 @@
 /* idle_test.c - a runtime without work uses no CPU, and wakes no more workers than it needs.
  *
- * Silence is measured with counts of the kernel: how often each thread gave up or lost its CPU. The counts of a
+ * Full idle is measured with counts of the kernel: how often each thread gave up or lost its CPU. The counts of a
  * sleeping thread do not change. Threads of the sanitizers are recognised by name.
  */
 #include "port/atomic.h"
@@ -22,7 +22,7 @@
 enum { WORKERS = 4 };
 
 #define LIMIT FILCH_SECONDS(60)
-#define SILENCE FILCH_SECONDS(5)
+#define FULL_IDLE_NS FILCH_SECONDS(5)
 
 /* Sleeps for `ns`. The tests of this file check that nothing happens in a time span, so they must wait in real time. */
 static void let_time_pass(uint64_t ns)
@@ -95,7 +95,7 @@ static void settle(filch_sched *sched)
 }
 
 /* Number of times this program was stopped and continued (SIGSTOP, SIGCONT). A stop causes context switches of every
- * thread, so check_silence() then measures again. Workers block all signals, so the handler of SIGCONT runs on the
+ * thread, so check_full_idle() then measures again. Workers block all signals, so the handler of SIGCONT runs on the
  * test's thread, before that thread reads any count. */
 static volatile sig_atomic_t stops;
 
@@ -107,7 +107,7 @@ static void on_continue(int number)
 
 /* Checks that all workers stay parked and make no context switch for `ns` nanoseconds. Measures again if the program
  * was stopped (SIGSTOP) meanwhile. */
-static void check_silence(filch_sched *sched, uint64_t ns)
+static void check_full_idle(filch_sched *sched, uint64_t ns)
 {
     struct sigaction count_it = { .sa_handler = on_continue }, usual;
     uint64_t         until = fli_clock_after(fli_clock_ns(), LIMIT);
@@ -134,7 +134,7 @@ static void check_silence(filch_sched *sched, uint64_t ns)
     same(still.asleep, WORKERS);
 }
 
-/* ---- silence after work: all workers park when the work is done ---- */
+/* ---- full idle after work: all workers park when the work is done ---- */
 
 /* Step of a process that counts its messages. A negative message makes the process sleep first, so that a timer
  * exists. */
@@ -187,7 +187,7 @@ TEST(an_idle_scheduler_makes_no_context_switches)
         for (uint32_t i = 0; i < CLERKS; i++) ok(filch_send(sched, clerks[i], filch_int(round == 7 ? -1 : 1)));
     }
     wait_served(CLERKS * ROUNDS);
-    check_silence(sched, scaled(SILENCE));
+    check_full_idle(sched, scaled(FULL_IDLE_NS));
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
@@ -217,7 +217,7 @@ TEST(an_idle_scheduler_makes_no_context_switches_after_a_peak)
         returned = stats_of(sched).memory_returned;
         let_time_pass(FILCH_MILLISECONDS(500));
     }
-    check_silence(sched, scaled(SILENCE / 5));
+    check_full_idle(sched, scaled(FULL_IDLE_NS / 5));
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }
 
@@ -246,7 +246,7 @@ TEST(a_scheduler_that_waits_for_io_and_far_timers_makes_no_context_switches)
 {
     filch_sched *sched = start(WORKERS, NULL, 0);
     for (int i = 0; i < 3; i++) ok(filch_spawn(sched, &lodger_type, NULL, NULL));
-    check_silence(sched, scaled(SILENCE / 5));
+    check_full_idle(sched, scaled(FULL_IDLE_NS / 5));
     same(stats_of(sched).alive, 3); /* the three processes wait and have not ended */
     ok(filch_sched_stop(sched, LIMIT, NULL));
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "api/io_script.h"
-#include "support/silence.h"
+#include "support/full_idle.h"
 #include "support/until.h"
 
 static fixture w;
@@ -45,7 +45,7 @@ static void check_served_beside(script *reader, int fd, script *stays, void (*ca
 {
     fli_store_rlx(&is_in_step, false);
     fli_store_rlx(&may_leave, false);
-    assert_true(silence_comes(w.sched));
+    assert_true(full_idle_comes(w.sched));
     call(stays);
     until(fli_load_rlx(&is_in_step));
     same(send(fd, "hear me", 7, MSG_NOSIGNAL), 7);
@@ -98,7 +98,7 @@ TEST(a_connection_is_served_while_the_unparked_poller_is_in_a_long_step)
         script stays = SCRIPT(DO_CALL(stay)), reader = SCRIPT(SERVE, DO_READ(0));
         actor  sleeper = { .note = FILCH_OK };
         int    fd = begin_reading(&reader);
-        assert_true(silence_comes(w.sched));
+        assert_true(full_idle_comes(w.sched));
         actor_start(&w, &sleeper, play_sleeps);
         check_served_beside(&reader, fd, &stays, wake_from_outside);
         ok(filch_cancel(w.sched, sleeper.pid));

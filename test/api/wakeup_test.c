@@ -7,8 +7,8 @@
 #include "port/clock.h"
 #include "port/thread.h"
 #include "support/check.h"
+#include "support/full_idle.h"
 #include "support/patience.h"
-#include "support/silence.h"
 
 #include <filch.h>
 #include <stdlib.h>
@@ -229,7 +229,7 @@ TEST(a_long_step_after_full_idle_is_reported_while_it_runs)
         reset(0);
         filch_sched *sched = start(workers, &opt);
         ok(filch_spawn(sched, &sloth, NULL, &pid));
-        assert_true(silence_comes(sched));
+        assert_true(full_idle_comes(sched));
         ok(filch_send(sched, pid, filch_none()));
         assert_true(wait_for(&left, 1));
         same(filch_sched_stop(sched, 0, NULL), FILCH_EDEADLINE);

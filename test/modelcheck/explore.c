@@ -6,9 +6,9 @@
  * --part takes the name of a program, or a prefix of several. Without --long, large programs run with a bound on
  * preemptions, or not at all; with --long the bound is one higher, and each weak compare-and-swap may fail spuriously
  * once. --bound -1: no bound.
- * --total N runs until there have been N executions (--long alone: 100 million): first the programs as above, then each
- * program without the reduction up to PLAIN_MAX executions, then random walks of the programs whose executions were not
- * all explored. At the end a table of all runs is printed.
+ * --total N runs until there have been N executions (--long alone: 100 million): first the programs with their bounds,
+ * then each program without the reduction up to PLAIN_MAX executions, then random walks of the programs whose
+ * executions were not all explored. At the end a table of all runs is printed.
  * --walks N: only random walks, N of each program.
  * --mutants weakens every memory order in src/ by one step, one at a time, and prints which program detects it (--part:
  * only files and lines that contain the text).
@@ -110,7 +110,7 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
     return text;
 }
 
-static bool told_nothing; /* true: the explorer has told a progress of 0 executions */
+static bool reported_zero; /* true: the explorer has told a progress of 0 executions */
 
 /* Prints the progress: on a terminal twice per second, otherwise every 30 seconds. */
 static void print_progress(const fli_weak_program *program, uint64_t executions)
@@ -131,7 +131,7 @@ static void print_progress(const fli_weak_program *program, uint64_t executions)
 
 static void on_progress(const fli_weak_program *program, uint64_t executions)
 {
-    if (executions == 0) told_nothing = true;
+    if (executions == 0) reported_zero = true;
     if (total > 0) print_progress(program, executions);
 }
 
@@ -158,7 +158,7 @@ static bool run(const fli_weak_program *program, const fli_weak_config *given)
     double          took = seconds() - began;
     const char     *why = result.why != NULL ? result.why : wrong(program, config, &result);
     if (must_fail(program)) why = why != NULL ? NULL : "the planted error was not detected";
-    if (why == NULL && told_nothing) why = "a progress of 0 executions was told";
+    if (why == NULL && reported_zero) why = "a progress of 0 executions was told";
     sum.programs++;
     sum.executions += result.executions;
     sum.repeated += config->replay == NULL ? result.executions - result.distinct : 0;

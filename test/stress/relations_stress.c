@@ -217,7 +217,7 @@ enum { VISITS = 12, VISITORS = 64, MEDDLERS = 2 };
 static struct {
     /* serial numbers of the visitors' pids, and number of the current host */
     FLI_ATOMIC(uint64_t) serials[VISITORS], node;
-    FLI_ATOMIC(uint64_t) watched, exits_seen;
+    FLI_ATOMIC(uint64_t) monitored, exits_seen;
     FLI_ATOMIC(bool)     over;
     filch_pid            watcher;
 } visit;
@@ -243,7 +243,7 @@ static void meddle(void *arg)
     fli_prng_init(&prng, (uint64_t)(uintptr_t)arg);
     while (!fli_load_rlx(&visit.over)) {
         /* Gives up the CPU while the watcher has more than 1000 EXIT notices still to receive. */
-        if (fli_load_rlx(&visit.watched) - fli_load_rlx(&visit.exits_seen) > 1000) {
+        if (fli_load_rlx(&visit.monitored) - fli_load_rlx(&visit.exits_seen) > 1000) {
             yield_slice();
             continue;
         }
@@ -253,7 +253,7 @@ static void meddle(void *arg)
         switch (fli_prng_below(&prng, 5)) {
         case 0:
             err = filch_monitor(town.hosts[0], visit.watcher, visitor, 1, NULL);
-            if (err == FILCH_OK) fli_add_rlx(&visit.watched, 1);
+            if (err == FILCH_OK) fli_add_rlx(&visit.monitored, 1);
             break;
         case 1: err = filch_send(town.hosts[0], visitor, filch_int(2)); break;
         case 2: err = filch_terminate(town.hosts[0], visitor); break;
@@ -300,10 +300,10 @@ static bool visits(void)
     }
     fli_store_rlx(&visit.over, true);
     for (int i = 0; i < MEDDLERS; i++) fli_thread_join(&meddlers[i]);
-    uint64_t watched = fli_load_rlx(&visit.watched);
-    bool     all = reaches(&visit.exits_seen, watched) && fli_load_rlx(&visit.exits_seen) == watched;
+    uint64_t monitored = fli_load_rlx(&visit.monitored);
+    bool     all = reaches(&visit.exits_seen, monitored) && fli_load_rlx(&visit.exits_seen) == monitored;
     printf("visits: %d hosts came and went, %" PRIu64 " of %" PRIu64 " exits received\n", VISITS,
-           fli_load_rlx(&visit.exits_seen), watched);
+           fli_load_rlx(&visit.exits_seen), monitored);
     return all;
 }
 

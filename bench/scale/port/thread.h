@@ -43,6 +43,6 @@ static_assert(sizeof(fli_cond) == sizeof(pthread_cond_t), "the condition of the 
 void fli_thread_pause(void);
 
 void *fli_current_get(void);
-void  fli_current_set(void *here);
+void  fli_current_set(void *worker);
 
 #endif

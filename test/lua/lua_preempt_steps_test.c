@@ -1,5 +1,5 @@
-/* lua_watch_test.c - interrupting steps that run too long: without signals, without damage to the interrupted step, and
- * soon enough for the processes that wait. */
+/* lua_preempt_steps_test.c - interrupting steps that run too long: without signals, without damage to the interrupted
+ * step, and soon enough for the processes that wait. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <signal.h>
