@@ -37,11 +37,20 @@
 #define fli_sub_acqrel(at, value) atomic_fetch_sub_explicit((at), (value), memory_order_acq_rel)
 #define fli_and_acqrel(at, value) atomic_fetch_and_explicit((at), (value), memory_order_acq_rel)
 
+#define fli_swap_rlx(at, value) atomic_exchange_explicit((at), (value), memory_order_relaxed)
+#define fli_swap_acq(at, value) atomic_exchange_explicit((at), (value), memory_order_acquire)
+#define fli_swap_rel(at, value) atomic_exchange_explicit((at), (value), memory_order_release)
 #define fli_swap_acqrel(at, value) atomic_exchange_explicit((at), (value), memory_order_acq_rel)
 
 /* Compare and swap. Returns true if *at was equal to *expected and is now `wanted`. Otherwise returns false and
- * stores the value found in *expected (loaded relaxed by cas_rlx and cas_acqrel, with acquire by cas_acqrel_acq).
+ * stores the value found in *expected (loaded with acquire by cas_acqrel_acq, relaxed by all others).
  * The weak variants may fail spuriously: use them in loops only. */
+#define fli_cas_rlx(at, expected, wanted) \
+    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
+#define fli_cas_acq(at, expected, wanted) \
+    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acquire, memory_order_relaxed)
+#define fli_cas_rel(at, expected, wanted) \
+    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_release, memory_order_relaxed)
 #define fli_cas_acqrel(at, expected, wanted) \
     atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_relaxed)
 #define fli_cas_acqrel_acq(at, expected, wanted) \
@@ -50,6 +59,8 @@
     atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_acq_rel, memory_order_relaxed)
 #define fli_cas_weak_rlx(at, expected, wanted) \
     atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
+#define fli_cas_weak_rel(at, expected, wanted) \
+    atomic_compare_exchange_weak_explicit((at), (expected), (wanted), memory_order_release, memory_order_relaxed)
 
 /* Adds to a 64-bit counter that has one writer: a load and a store instead of a read-modify-write; readers never see
  * a half-written value. Compilers make three instructions of the load, the addition and the store. On machines that

@@ -25,8 +25,17 @@
 #define fli_add_acqrel(at, value) (FLI_AT("add_acqrel"), atomic_fetch_add_explicit((at), (value), FLI_R))
 #define fli_sub_acqrel(at, value) (FLI_AT("sub_acqrel"), atomic_fetch_sub_explicit((at), (value), FLI_R))
 #define fli_and_acqrel(at, value) (FLI_AT("and_acqrel"), atomic_fetch_and_explicit((at), (value), FLI_R))
+#define fli_swap_rlx(at, value) (FLI_AT("swap_rlx"), atomic_exchange_explicit((at), (value), FLI_R))
+#define fli_swap_acq(at, value) (FLI_AT("swap_acq"), atomic_exchange_explicit((at), (value), FLI_R))
+#define fli_swap_rel(at, value) (FLI_AT("swap_rel"), atomic_exchange_explicit((at), (value), FLI_R))
 #define fli_swap_acqrel(at, value) (FLI_AT("swap_acqrel"), atomic_exchange_explicit((at), (value), FLI_R))
 
+#define fli_cas_rlx(at, expected, wanted) \
+    (FLI_AT("cas_rlx"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
+#define fli_cas_acq(at, expected, wanted) \
+    (FLI_AT("cas_acq"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
+#define fli_cas_rel(at, expected, wanted) \
+    (FLI_AT("cas_rel"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_acqrel(at, expected, wanted) \
     (FLI_AT("cas_acqrel"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_acqrel_acq(at, expected, wanted) \
@@ -40,6 +49,7 @@
                        : atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_weak_acqrel(at, expected, wanted) FLI_WEAK("cas_weak_acqrel", at, expected, wanted)
 #define fli_cas_weak_rlx(at, expected, wanted) FLI_WEAK("cas_weak_rlx", at, expected, wanted)
+#define fli_cas_weak_rel(at, expected, wanted) FLI_WEAK("cas_weak_rel", at, expected, wanted)
 
 #define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))
 
