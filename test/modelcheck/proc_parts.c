@@ -2,6 +2,7 @@
  * and ends. */
 #include "harness.h"
 #include "proc/values.h"
+#include "sync/lifo_slot.h"
 
 static struct {
     fli_proc   *p;
@@ -233,6 +234,56 @@ static void check_last(void)
     else check_wakes();
 }
 
+/* ---- a sender queues the process that it has woken, and another thread takes it from the queue ---- */
+
+/* For each thread: the LIFO slot in which it queues the process. */
+static struct queues {
+    fli_lifo_slot slots[FLI_WEAK_THREADS + 1];
+} * queues;
+
+static filch_err queue_local(fli_local *worker, fli_proc *p)
+{
+    (void)worker;
+    b->woke[fli_weak_self]++;
+    must(fli_lifo_slot_put(&queues->slots[fli_weak_self], p), "a sender queues the process once");
+    return FILCH_OK;
+}
+
+static void queue(fli_runtime *rt, fli_local *worker, fli_proc *p)
+{
+    (void)rt;
+    (void)!queue_local(worker, p);
+}
+
+static void setup_queued(void)
+{
+    setup_fast_idle();
+    queues = fli_weak_new(sizeof *queues);
+    for (uint32_t i = 0; i <= FLI_WEAK_THREADS; i++) {
+        fli_lifo_slot_init(&queues->slots[i]);
+        b->worker[i].ready = queue_local;
+    }
+    b->rt.hooks.ready = queue;
+}
+
+static void drive_queued_by(uint32_t thread)
+{
+    fli_proc *p = fli_lifo_slot_take(&queues->slots[thread]);
+    if (p != NULL) harness_drive(p);
+}
+
+static void drive_queued(void)
+{
+    drive_queued_by(1);
+    drive_queued_by(2);
+}
+
+static void check_queued(void)
+{
+    drive_queued();
+    check_wakes();
+}
+
 /* ---- stale pids: another process reuses the slot ---- */
 
 /* Called when the first process has ended: starts another process in its slot and publishes the new pid. */
@@ -353,7 +404,9 @@ static void check_moved(void)
 static struct monitors {
     fli_mutex lock;                    /* stands for the lock of the slot's relations */
     uint32_t  listed, notified_by_end; /* protected by `lock` */
-    uint32_t  notified_at_once[FLI_WEAK_THREADS + 1];
+    /* Stands for rt->model, which the first relation creates: the end of a process reads it without the lock. */
+    FLI_ATOMIC(uint32_t) model;
+    uint32_t             notified_at_once[FLI_WEAK_THREADS + 1];
 } * monitors;
 
 static void setup_monitored(void)
@@ -366,6 +419,7 @@ static void setup_monitored(void)
 static void monitor_it(void)
 {
     fli_mutex_lock(&monitors->lock);
+    if (fli_load_rlx(&monitors->model) == 0) fli_store_rel(&monitors->model, 1);
     if (fli_state_set_related(&s->p->state, fli_serial_gen(s->pid.serial))) monitors->listed++;
     else monitors->notified_at_once[fli_weak_self]++;
     fli_mutex_unlock(&monitors->lock);
@@ -375,6 +429,7 @@ static void end_monitored(void)
 {
     uint64_t last = fli_state_finish(&s->p->state);
     if ((last & FLI_HAS_RELATIONS) != 0) {
+        must(fli_load_acq(&monitors->model) == 1, "a process that ends with relations finds the model that lists them");
         fli_mutex_lock(&monitors->lock);
         monitors->notified_by_end += monitors->listed;
         monitors->listed = 0;
@@ -444,6 +499,11 @@ const fli_weak_program parts_proc[] = {
       .setup = setup_fast_idle,
       .threads = { send_one, send_one, send_one },
       .check = check_wakes },
+    { .name = "fast_queued",
+      .promise = "fast paths: two senders queue the process, and the thread that takes it sees the messages",
+      .setup = setup_queued,
+      .threads = { send_one, send_one, drive_queued },
+      .check = check_queued },
     { .name = "fast_cancel",
       .promise = "fast paths: cancel against settling and a sender",
       .setup = setup_fast,

@@ -410,6 +410,37 @@ static void stop(void)
     w->results[fli_weak_self] = err;
 }
 
+/* Stops while another thread stops, or ticks. */
+static void stop_unless_busy(void)
+{
+    filch_err err = filch_sched_close(&w->sched, FILCH_FOREVER, NULL);
+    must(err == FILCH_OK || err == FILCH_EBUSY, "a stop stops, or another thread is stopping or ticking");
+    w->results[fli_weak_self] = err;
+}
+
+/* Runs the processes, unless a stop has closed the scheduler or another thread stops or ticks. */
+static void tick_unless_busy(void)
+{
+    filch_err err = filch_tick(&w->sched, 0, NULL);
+    must(err == FILCH_OK || err == FILCH_EBUSY || err == FILCH_ECLOSED,
+         "a tick runs, or another thread ticks or has stopped the scheduler");
+    w->results[fli_weak_self] = err;
+}
+
+static void setup_stop_one(void)
+{
+    setup_stop();
+    must(filch_spawn(&w->sched, &type, NULL, NULL) == FILCH_OK, "a process is spawned");
+}
+
+static void check_stopped(void)
+{
+    must(w->results[1] == FILCH_OK || w->results[2] == FILCH_OK, "one of the two threads is not busy");
+    uint64_t alive = fli_stats_alive(&w->sched);
+    if (fli_load_rlx(&w->sched.rt.phase) == FLI_CLOSED) must(alive == 0, "after stop no process is alive");
+    fli_weak_outcome(alive * 4096 + (uint64_t)w->results[1] * 64 + (uint64_t)w->results[2]);
+}
+
 static void check_closed(void)
 {
     must(fli_stats_alive(&w->sched) == 0, "after stop no process is spawned");
@@ -524,5 +555,15 @@ const fli_weak_program parts_sched[] = {
       .threads = { stop, spawn, spawn },
       .check = check_closed,
       .bound = 1 },
+    { .name = "stop_twice",
+      .promise = "two stops: the second sees what the first did, or is refused",
+      .setup = setup_stop_one,
+      .threads = { stop_unless_busy, stop_unless_busy },
+      .check = check_stopped },
+    { .name = "tick_stop",
+      .promise = "a tick against a stop: one after the other, or one is refused",
+      .setup = setup_stop_one,
+      .threads = { stop_unless_busy, tick_unless_busy },
+      .check = check_stopped },
     { 0 },
 };
