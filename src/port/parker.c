@@ -62,15 +62,16 @@ void fli_parker_fini(fli_parker *parker)
 void fli_unpark(fli_parker *parker)
 {
     /* PAIR parker.signal, release half. If the word was already 1, the earlier caller of fli_unpark() wakes the
-     * parked thread, or the thread is awake. */
-    if (fli_swap_acqrel(&parker->signalled, 1) == 0) fli_futex_wake(&parker->signalled);
+     * parked thread, or the thread is awake. There is no acquire half: the parked thread hands nothing to this thread,
+     * and a swap continues the release sequence of the earlier caller. */
+    if (fli_swap_rel(&parker->signalled, 1) == 0) fli_futex_wake(&parker->signalled);
 }
 
 bool fli_park(fli_parker *parker, uint64_t until_ns)
 {
     bool in_time = true;
     for (;;) {
-        if (fli_swap_acqrel(&parker->signalled, 0) != 0) return true; /* PAIR parker.signal, acquire half */
+        if (fli_swap_acq(&parker->signalled, 0) != 0) return true; /* PAIR parker.signal, acquire half */
         if (!in_time) return false;
         /* After a wake-up, a signal, a word that is no longer 0, or the end of the time, the loop checks the word
          * again. */

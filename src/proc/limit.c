@@ -90,7 +90,9 @@ void fli_limit_overflowed(fli_proc *p, uint32_t gen)
 
 uint64_t fli_limit_close(fli_proc *p, uint32_t gen)
 {
-    return fli_swap_acqrel(&p->load, (uint64_t)((gen + 1) & 0xfffu) << FLI_LOAD_GEN_SHIFT);
+    /* Relaxed, like every operation on the load: it counts, and hands nothing over. The list of waiting senders has a
+     * lock (dispatch/send_waiters.c). */
+    return fli_swap_rlx(&p->load, (uint64_t)((gen + 1) & 0xfffu) << FLI_LOAD_GEN_SHIFT);
 }
 
 uint32_t fli_limit_excess(fli_proc *p)

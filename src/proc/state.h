@@ -170,8 +170,10 @@ FILCH_MUST_USE static inline bool fli_state_push_idle(fli_state *state, uint64_t
 {
     uint64_t wanted = (word | handle) ^ (uint64_t)(FLI_IDLE ^ FLI_ACTIVE_ONE) << FLI_STATE_SHIFT;
     *next = 0;
-    /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
-    return fli_cas_acqrel(state, &word, wanted);
+    /* PAIR state.settle, acquire half: as in fli_state_push. There is no release half: the caller queues the process,
+     * and the run queue hands the node over together with the process. A thread that finds the process without taking
+     * it from the queue does not read the node. */
+    return fli_cas_acq(state, &word, wanted);
 }
 
 /* Pushes a plain message or a value message in one attempt to a process that needs no wake-up. Requires that `word` was
@@ -181,8 +183,9 @@ FILCH_MUST_USE static inline bool fli_state_push_awake(fli_state *state, uint64_
 {
     uint64_t wanted = (word & ~(FLI_ONE_BIT | UINT32_MAX)) | handle;
     *next = fli_word_head(word);
-    /* PAIR state.push, release half, and PAIR state.settle, acquire half: as in fli_state_push. */
-    return fli_cas_acqrel(state, &word, wanted);
+    /* PAIR state.push, release half: as in fli_state_push. There is no acquire half: this thread does not wake the
+     * process, so it reads nothing that the worker wrote to it. */
+    return fli_cas_rel(state, &word, wanted);
 }
 
 /* Sets the flag CANCEL, KILL or ASK and makes the process ACTIVE. Needs no memory, so it cannot fail for lack of
@@ -230,8 +233,8 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
          * the stripe, which the caller of this function holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
         /* PAIR state.related, release half: the worker that ends the process and finds HAS_RELATIONS set sees
-         * rt->model. */
-    } while (!fli_cas_weak_acqrel(state, &word, word | FLI_HAS_RELATIONS));
+         * rt->model. There is no acquire half: the lock of the stripe orders the relations. */
+    } while (!fli_cas_weak_rel(state, &word, word | FLI_HAS_RELATIONS));
     return true;
 }
 
@@ -303,8 +306,11 @@ FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word
         (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
     uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
     if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
-    /* PAIR state.push, both halves: later pushes find no process; after an earlier push or relation the CAS fails. */
-    return fli_cas_acqrel(state, &word, wanted);
+    /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Relaxed is enough. Acquire:
+     * this thread has acquired the same `word` with fli_state_look(), and no other thread has changed it since.
+     * Release: no thread that finds the word FREE reads anything of the process. The slab hands the slot to the next
+     * spawner, under its lock or in the magazine of this worker. */
+    return fli_cas_rlx(state, &word, wanted);
 }
 
 /* DONE -> FREE with the next generation; also for a FREE slot after a failed spawn. Returns false if the slot has used

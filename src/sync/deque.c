@@ -252,9 +252,10 @@ bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 
 uint32_t fli_deque_count(fli_deque *deque)
 {
-    /* PAIR deque.word, acquire half, and PAIR deque.bottom, acquire half: the word is loaded before bottom, so that
-     * bottom is at least as new as top and an item that no thread has taken is always counted. */
+    /* PAIR deque.word, acquire half: the word is loaded before bottom, so that bottom is at least as new as top and an
+     * item that no thread has taken is always counted. Bottom is loaded relaxed, because the caller gets a number: it
+     * reads no item before it has stolen or popped it. */
     uint32_t top = fli_deque_top(fli_load_acq(&deque->word));
-    int32_t  count = (int32_t)(fli_load_acq(&deque->bottom) - top);
+    int32_t  count = (int32_t)(fli_load_rlx(&deque->bottom) - top);
     return count > 0 ? (uint32_t)count : 0;
 }

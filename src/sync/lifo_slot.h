@@ -53,7 +53,8 @@ static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 static inline void *fli_lifo_slot_take(fli_lifo_slot *slot)
 {
     if (!fli_lifo_slot_is_full(slot)) return NULL;
-    return fli_swap_acqrel(&slot->item, NULL); /* PAIR lifo_slot.item, acquire half */
+    /* PAIR lifo_slot.item, acquire half. There is no release half: the NULL only says that the slot is empty. */
+    return fli_swap_acq(&slot->item, NULL);
 }
 
 #endif
