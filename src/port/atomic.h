@@ -79,8 +79,16 @@
         static_assert(sizeof *(at) == 8, "a counter has 64 bits");                                 \
         __asm__("addq %1, %0" : "+m"(*(uint64_t *)(void *)(at)) : "er"((uint64_t)(value)) : "cc"); \
     } while (0)
+/* The same with release: writes that come before it are visible to a thread that has read the sum with acquire. Every
+ * store on x86-64 is a release; the compiler must keep the order, too. */
+#define fli_count_rel(at, value)             \
+    do {                                     \
+        __asm__ volatile("" : : : "memory"); \
+        fli_count(at, value);                \
+    } while (0)
 #else
 #define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))
+#define fli_count_rel(at, value) fli_store_rel((at), fli_load_rlx(at) + (value))
 #endif
 
 #endif

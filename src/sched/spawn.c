@@ -236,7 +236,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (worker != NULL && worker->serial != 0) from = (filch_pid){ rt->node_id, worker->serial };
     err = put_first(rt, worker, p, from, opt);
     if (err != FILCH_OK) goto no_birth;
-    FLI_TALLY(rt, worker, spawned, 1);
+    fli_stats_count_spawned(rt, worker, 1);
     if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->spawned(rt, worker, ctx.self.serial, type);
     bool      limited = opt->mailbox_max != 0 || opt->mailbox_bytes != 0;
     fli_birth with_values;
@@ -255,7 +255,7 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     return FILCH_OK;
 
 no_relations:
-    FLI_TALLY(rt, worker, spawned, (uint64_t)0 - 1);
+    fli_stats_count_spawned(rt, worker, (uint64_t)0 - 1);
     filch_data nothing = filch_none();
     if (FLI_UNLIKELY(rt->sim != NULL)) rt->sim->ended(rt, ctx.self.serial, err, &nothing);
 no_birth:
@@ -359,7 +359,7 @@ static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, cons
     p->flags = FLI_PROC_MUST_STEP;
     p->report_state = FILCH_STATE_READY;
     p->last_worker = worker->worker_mark;
-    fli_count(&worker->counters.spawned, 1);
+    fli_stats_count_spawned(worker->rt, worker, 1);
     /* Reads the generation again after init: this is cheaper than keeping it in a register during the call of init. */
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     fli_state_open(&p->state, gen, false);

@@ -22,9 +22,9 @@ static uint64_t sum_ended(filch_sched *sched)
 
 static uint64_t sum_spawned(filch_sched *sched)
 {
-    uint64_t spawned = fli_load_acq(&sched->rt.foreign.spawned);
+    uint64_t spawned = fli_load_acq(&sched->rt.foreign.spawned); /* PAIR stats.spawned, acquire half: see look() */
     for (uint32_t i = 0; i < sched->worker_total; i++) {
-        spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned);
+        spawned += fli_load_acq(&sched->workers[i]->local.counters.spawned); /* PAIR stats.spawned, acquire half */
     }
     return spawned;
 }

@@ -485,6 +485,33 @@ static void leave_and_spawn(void)
     fli_store_rel(&counters->leaving, fli_load_rlx(&counters->leaving) - 1);
 }
 
+/* The limit is two processes, but the first process ends before the second is spawned. */
+static void setup_limit(void)
+{
+    setup_ended();
+    w->sched.opt.max_processes = 2;
+}
+
+static void end_and_spawn(void)
+{
+    fli_counters *counters = &w->list[0]->local.counters;
+    fli_store_rel(&counters->ended, fli_load_rlx(&counters->ended) + 1);
+    fli_stats_count_spawned(&w->sched.rt, &w->list[0]->local, 1);
+}
+
+/* As end_and_spawn(), but the second process is spawned as by a foreign thread. */
+static void end_and_spawn_foreign(void)
+{
+    fli_counters *counters = &w->list[0]->local.counters;
+    fli_store_rel(&counters->ended, fli_load_rlx(&counters->ended) + 1);
+    fli_stats_count_spawned(&w->sched.rt, NULL, 1);
+}
+
+static void look_at_limit(void)
+{
+    must(!fli_stats_is_full(&w->sched), "the limit is not reached if fewer processes were alive all the time");
+}
+
 static void count_one(void)
 {
     uint64_t alive = fli_stats_alive(&w->sched);
@@ -544,6 +571,14 @@ const fli_weak_program parts_sched[] = {
       .promise = "while on_exit runs, and after it has spawned, stop counts a process",
       .setup = setup_ended,
       .threads = { leave_and_spawn, count_one } },
+    { .name = "finish_limit",
+      .promise = "a process that ended before another was spawned does not count for the limit of processes",
+      .setup = setup_limit,
+      .threads = { end_and_spawn, look_at_limit } },
+    { .name = "finish_limit_foreign",
+      .promise = "the same if a foreign thread spawns",
+      .setup = setup_limit,
+      .threads = { end_and_spawn_foreign, look_at_limit } },
     { .name = "spawn_stop_1",
       .promise = "a spawn of a foreign thread against stop",
       .setup = setup_stop,

@@ -52,5 +52,6 @@
 #define fli_cas_weak_rel(at, expected, wanted) FLI_WEAK("cas_weak_rel", at, expected, wanted)
 
 #define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))
+#define fli_count_rel(at, value) fli_store_rel((at), fli_load_rlx(at) + (value))
 
 #endif

@@ -67,5 +67,6 @@
 #define fli_swap_rlx(at, value) FLI_WEAK_RMW("swap_rlx", at, SWAP, value, RLX)
 
 #define fli_count(at, value) fli_store_rlx((at), fli_load_rlx(at) + (value))
+#define fli_count_rel(at, value) fli_store_rel((at), fli_load_rlx(at) + (value))
 
 #endif
