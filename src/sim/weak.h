@@ -71,16 +71,20 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
 
 /* A source line with a memory order stronger than relaxed. Recorded when it is first executed. */
 typedef struct fli_weak_site {
-    const char *where;
-    int         order;
-    bool        used; /* true: the line was executed since `used` was last set to false */
+    const char *where;    /* file, line and operation: "FILE:LINE  NAME(ADDRESS)" */
+    const char *function; /* the function that contains the line */
+    int         order;    /* the order in the source */
+    int         now;      /* the order that is used: `order`, or a weaker one */
+    bool        used;     /* true: the line was executed since `used` was last set to false */
 } fli_weak_site;
 
 /* Returns the recorded source line with index `n`, from 0, or NULL if fewer lines are recorded. */
 fli_weak_site *fli_weak_site_at(uint32_t n);
-/* From now on, operations at the source line `where` use the memory order `order`. If `where` is NULL, all lines use
- * the order that is written in the source again. */
-void fli_weak_weaken(const char *where, int order);
+/* From now on, operations at the source line of `site` use the memory order that is left of `site->now` without the
+ * halves that are not in `order`. Several lines may be weakened at the same time. */
+void fli_weak_weaken(fli_weak_site *site, int order);
+/* From now on, all lines use the order that is written in the source again. */
+void fli_weak_restore(void);
 
 /* ---- functions for explored programs ---- */
 
@@ -102,11 +106,13 @@ extern uint32_t fli_weak_self;
 enum { FLI_WEAK_RLX = 0, FLI_WEAK_ACQ, FLI_WEAK_REL, FLI_WEAK_ACQREL };
 enum { FLI_WEAK_ADD, FLI_WEAK_SUB, FLI_WEAK_AND, FLI_WEAK_SWAP };
 
-uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where);
-void     fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where);
-uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, int order, const char *where);
+/* `where` and `function`: as in fli_weak_site. */
+uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where, const char *function);
+void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where, const char *function);
+uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, int order, const char *where,
+                      const char *function);
 bool     fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
-                      bool may_fail, const char *where);
+                      bool may_fail, const char *where, const char *function);
 void     fli_weak_init(volatile void *at, size_t size, uint64_t value);
 
 /* Simulates membarrier: a full barrier in each thread at this moment. The barrier limits which stores later loads may

@@ -340,35 +340,33 @@ static struct {
     const char *where;
     uint32_t    site;
 } site_slots[SITE_SLOTS];
-static const char *weak_where;
-static int         weak_order;
 
-static uint32_t site_of(const char *where, int order)
+static uint32_t site_of(const char *where, const char *function, int order)
 {
     for (uint32_t i = 0; i < site_count; i++) {
         if (strcmp(sites[i].where, where) == 0) return i;
     }
     FLI_ASSERT(site_count < SITES);
-    sites[site_count] = (fli_weak_site){ .where = where, .order = order };
+    sites[site_count] = (fli_weak_site){ .where = where, .function = function, .order = order, .now = order };
     return site_count++;
 }
 
 /* Returns the memory order of an operation: as written, or as weakened by fli_weak_weaken(). */
-static int order_at(const char *where, int order)
+static int order_at(const char *where, const char *function, int order)
 {
     if (order == FLI_WEAK_RLX) return order;
     uint32_t i = (uint32_t)((uintptr_t)where >> 3) % SITE_SLOTS;
     while (site_slots[i].where != where) {
         if (site_slots[i].where == NULL) {
             site_slots[i].where = where;
-            site_slots[i].site = site_of(where, order);
+            site_slots[i].site = site_of(where, function, order);
         } else {
             i = (i + 1) % SITE_SLOTS;
         }
     }
     fli_weak_site *site = &sites[site_slots[i].site];
     site->used = true;
-    return site->where == weak_where ? weak_order : order;
+    return site->now;
 }
 
 fli_weak_site *fli_weak_site_at(uint32_t n)
@@ -376,10 +374,14 @@ fli_weak_site *fli_weak_site_at(uint32_t n)
     return n < site_count ? &sites[n] : NULL;
 }
 
-void fli_weak_weaken(const char *where, int order)
+void fli_weak_weaken(fli_weak_site *site, int order)
 {
-    weak_where = where != NULL ? sites[site_of(where, order)].where : NULL;
-    weak_order = order;
+    site->now &= order;
+}
+
+void fli_weak_restore(void)
+{
+    for (uint32_t i = 0; i < site_count; i++) sites[i].now = sites[i].order;
 }
 
 /* ---- atomic memory ---- */
@@ -525,7 +527,7 @@ static void append(location *l, volatile void *at, size_t size, uint64_t value, 
     if ((order & FLI_WEAK_REL) != 0) fli_weak_release(&s->carries);
 }
 
-uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where)
+uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const char *where, const char *function)
 {
     if (!fli_weak_running) return get(at, size);
     uint32_t  fresh = fli_weak_point(FLI_WEAK_KIND_LOAD, at);
@@ -533,12 +535,12 @@ uint64_t fli_weak_load(const volatile void *at, size_t size, int order, const ch
     uint32_t  from = oldest(l), all = l->count - from;
     if (fresh > from) from = fresh;
     uint32_t index = l->count - 1 - fli_weak_choose(l->count - from, all);
-    uint64_t value = find(l, index, order_at(where, order));
+    uint64_t value = find(l, index, order_at(where, function, order));
     FLI_WEAK_NOTE("%s = %#lx%s", where, (unsigned long)value, index + 1 == l->count ? "" : "   (an old value)");
     return value;
 }
 
-void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where)
+void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, const char *where, const char *function)
 {
     if (!fli_weak_running) {
         store_bytes(at, size, value);
@@ -546,7 +548,7 @@ void fli_weak_store(volatile void *at, size_t size, uint64_t value, int order, c
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
-    append(l, at, size, value, order_at(where, order), false);
+    append(l, at, size, value, order_at(where, function, order), false);
     FLI_WEAK_NOTE("%s := %#lx", where, (unsigned long)cut_to(size, value));
 }
 
@@ -560,7 +562,8 @@ static uint64_t compute(int what, uint64_t old, uint64_t value)
     }
 }
 
-uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, int order, const char *where)
+uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, int order, const char *where,
+                      const char *function)
 {
     if (!fli_weak_running) {
         uint64_t old = get(at, size);
@@ -569,7 +572,7 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
     }
     (void)fli_weak_point(FLI_WEAK_KIND_WRITE, at);
     location *l = location_of(at, size);
-    order = order_at(where, order);
+    order = order_at(where, function, order);
     uint64_t old = find(l, l->count - 1, order);
     append(l, at, size, compute(what, old, value), order, true);
     FLI_WEAK_NOTE("%s: %#lx := %#lx", where, (unsigned long)old, (unsigned long)l->stores[l->count - 1].value);
@@ -579,7 +582,7 @@ uint64_t fli_weak_rmw(volatile void *at, size_t size, int what, uint64_t value, 
 /* Compare-and-swap. Succeeds only if the newest store has the expected value. May fail on any readable store with
  * another value; a weak compare-and-swap may also fail spuriously. */
 bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wanted, int order, int fail_order,
-                  bool may_fail, const char *where)
+                  bool may_fail, const char *where, const char *function)
 {
     uint64_t want = get(expected, size);
     if (!fli_weak_running) {
@@ -597,7 +600,7 @@ bool fli_weak_cas(volatile void *at, size_t size, void *expected, uint64_t wante
     for (uint32_t i = newest + 1; i-- > oldest(l);) {
         if (l->stores[i].value != want) candidates[n++] = i;
     }
-    order = order_at(where, order);
+    order = order_at(where, function, order);
     uint32_t chosen = candidates[fli_weak_choose(n, n)];
     if (chosen == HISTORY && may_fail && fli_weak_spurious()) chosen = newest;
     if (chosen == HISTORY) {

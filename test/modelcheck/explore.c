@@ -11,7 +11,8 @@
  * executions were not all explored. At the end a table of all runs is printed.
  * --walks N: only random walks, N of each program.
  * --mutants weakens every memory order in src/ by one step, one at a time, and prints which program detects it (--part:
- * only files and lines that contain the text).
+ * only files and lines that contain the text). Exit 1: the orders that no program detects are not those in
+ * kept_orders.txt (orders.c).
  * Exit 1: a violation; its execution is printed, with the command that repeats it.
  */
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "orders.h"
 #include "parts.h"
 
 static const fli_weak_program *const program_lists[] = { parts_litmus, parts_deque,     parts_proc,   parts_yield,
@@ -93,14 +95,6 @@ static const char *wrong(const fli_weak_program *program, const fli_weak_config 
     return result->outcomes == strtoull(program->promise, NULL, 10) ? NULL : "not the expected number of outcomes";
 }
 
-/* Returns the maximum number of preemptions in an execution of `program`, with `one_more` one more than its own bound;
- * -1: no limit. */
-static int32_t bound_of(const fli_weak_program *program, bool one_more)
-{
-    if (program->bound == 0) return -1;
-    return (program->bound == FLI_WEAK_NO_PREEMPTION ? 0 : program->bound) + (one_more ? 1 : 0);
-}
-
 static const char *bounded(const fli_weak_config *config, const fli_weak_result *result)
 {
     static char text[64];
@@ -151,7 +145,7 @@ static double rate(const fli_weak_result *result, double took)
 static bool run(const fli_weak_program *program, const fli_weak_config *given)
 {
     fli_weak_config for_it = *given, *config = &for_it;
-    if (for_it.bound == BY_PROGRAM) for_it.bound = bound_of(program, more);
+    if (for_it.bound == BY_PROGRAM) for_it.bound = orders_bound_of(program, more);
     for_it.quiet = must_fail(program);
     double          began = seconds();
     fli_weak_result result = fli_weak_explore(program, config);
@@ -283,76 +277,6 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
     print_table();
 }
 
-/* ---- mutants: each memory order that is not relaxed is weakened, one at a time ---- */
-
-#define SITES_MAX 512
-
-/* true: the program (first index) executes the memory access (second index) */
-static bool uses[PROGRAMS_MAX][SITES_MAX];
-
-static const char *order_name(int order)
-{
-    static const char *const names[] = { "rlx", "acq", "rel", "acqrel" };
-    return names[order];
-}
-
-/* Returns the part of `where` after "/src/", or all of `where` if it does not contain "/src/". */
-static const char *short_where(const char *where)
-{
-    const char *src = strstr(where, "/src/");
-    return src != NULL ? src + 5 : where;
-}
-
-/* Returns the name of the first program that finds a violation while the memory order at `site` is weakened, or
- * NULL. */
-static const char *caught_by(const fli_weak_program *const *programs, uint32_t count, uint32_t site)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (!uses[i][site]) continue;
-        fli_weak_config config = { .bound = bound_of(programs[i], false), .quiet = true };
-        fli_weak_result result = fli_weak_explore(programs[i], &config);
-        if (result.why == NULL) continue;
-        static char text[200];
-        snprintf(text, sizeof text, "%s: %s", programs[i]->name, result.why);
-        return text;
-    }
-    return NULL;
-}
-
-static int mutants(const char *part)
-{
-    const fli_weak_program *programs[PROGRAMS_MAX];
-    uint32_t                count = 0, caught = 0, survived = 0;
-    for (size_t r = 0; r < sizeof program_lists / sizeof program_lists[0]; r++) {
-        for (const fli_weak_program *program = program_lists[r]; program->name != NULL; program++) {
-            if (program->rare || strncmp(program->name, "litmus_", 7) == 0) continue;
-            FLI_ASSERT(count < PROGRAMS_MAX);
-            for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) fli_weak_site_at(i)->used = false;
-            fli_weak_config config = { .bound = bound_of(program, false) };
-            (void)fli_weak_explore(program, &config);
-            for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) uses[count][i] = fli_weak_site_at(i)->used;
-            programs[count++] = program;
-        }
-    }
-    for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) {
-        const fli_weak_site site = *fli_weak_site_at(i);
-        /* Memory orders in the model programs themselves are not weakened, only those in src/. */
-        if (strstr(site.where, "/src/") == NULL || strstr(site.where, part) == NULL) continue;
-        for (int order = site.order - 1; order >= 0; order--) {
-            if ((order & ~site.order) != 0 || (site.order == FLI_WEAK_ACQREL && order == FLI_WEAK_RLX)) continue;
-            fli_weak_weaken(site.where, order);
-            const char *by = caught_by(programs, count, i);
-            fli_weak_weaken(NULL, 0);
-            if (by != NULL) caught++;
-            else survived++;
-            printf("%-9s %-70s to %s  %s\n", by != NULL ? "caught" : "SURVIVES", short_where(site.where),
-                   order_name(order), by != NULL ? by : "");
-        }
-    }
-    printf("mutants: %u caught, %u survive\n", caught, survived);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     fli_weak_config config = { .bound = BY_PROGRAM };
@@ -381,7 +305,10 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    if (mutate) return mutants(part);
+    if (mutate) {
+        const fli_weak_program *all[PROGRAMS_MAX];
+        return orders_weaken(all, selected(all, PROGRAMS_MAX, "", false), part);
+    }
     if (more && *part == 0 && total == 0) total = LONG_TOTAL;
     const fli_weak_program *programs[PROGRAMS_MAX];
     uint32_t                count = selected(programs, PROGRAMS_MAX, part, more || *part != 0 || list || total > 0);

@@ -83,6 +83,14 @@ static void look_up_one(void)
     if (it != NULL) must(it->handle == 4, "a handle that is found has an initialised object");
 }
 
+/* Looks up a handle as the fast path of a send does, which does not check the lower end (handle 0). */
+static void reach_one(void)
+{
+    if (!fli_slab_reaches(&t->slab, 4)) return;
+    thing *it = fli_slab_at(&t->slab, 4);
+    must(it->handle == 4, "a handle that is reached has an initialised object");
+}
+
 static void take_four(void)
 {
     for (int i = 0; i < 4; i++) (void)take(NULL);
@@ -103,6 +111,12 @@ static void use_passed(void)
     if (handle == 0) return;
     thing *it = fli_slab_at(&t->slab, handle);
     must(it->handle == handle && it->value == 1, "a handle passed to another thread leads to its object");
+}
+
+static void setup_first(void)
+{
+    setup();
+    (void)take(NULL);
 }
 
 /* Setup of the program that looks up an old handle while the map of segments is replaced by a larger one. */
@@ -378,6 +392,10 @@ const fli_weak_program parts_sync[] = {
       .setup = setup,
       .threads = { take_four, take_four, look_up_one },
       .check = check_slab },
+    { .name = "slab_reach",
+      .promise = "a handle is looked up on the fast path while objects are made",
+      .setup = setup_first,
+      .threads = { take_four, reach_one } },
     { .name = "slab_pass",
       .promise = "a handle is passed to another thread",
       .setup = setup,
