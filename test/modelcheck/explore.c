@@ -11,9 +11,9 @@
  * executions were not all explored. At the end a table of all runs is printed.
  * --walks N: only random walks, N of each program.
  * --mutants weakens every memory order in src/ by one step, one at a time, and prints which program detects it (--part:
- * only files and lines that contain the text). Exit 1: the orders that no program detects are not those in
- * kept_orders.txt (orders.c).
- * Exit 1: a violation; its execution is printed, with the command that repeats it.
+ * only files and lines that contain the text; --limit: of each program at most N executions each time). Exit 1: the
+ * orders that no program detects are not those in kept_orders.txt (orders.c). Exit 1: a violation; its execution is
+ * printed, with the command that repeats it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
     }
     if (mutate) {
         const fli_weak_program *all[PROGRAMS_MAX];
-        return orders_weaken(all, selected(all, PROGRAMS_MAX, "", false), part);
+        return orders_weaken(all, selected(all, PROGRAMS_MAX, "", false), part, config.limit);
     }
     if (more && *part == 0 && total == 0) total = LONG_TOTAL;
     const fli_weak_program *programs[PROGRAMS_MAX];

@@ -41,6 +41,7 @@ static const fli_weak_program *programs[PROGRAMS_MAX]; /* the smallest first */
 static uint64_t                executions[PROGRAMS_MAX];
 static uint32_t                program_count;
 static uint32_t                caught, survived, differences;
+static uint64_t                limit; /* maximal number of executions of a program each time; 0: no limit */
 
 static const char *order_name(int order)
 {
@@ -133,11 +134,12 @@ static struct kept *find_kept(const char *name)
     return NULL;
 }
 
-/* Runs one program. Returns its name and the violation, or NULL if there is none. `limit`: as in fli_weak_config. */
-static const char *run(uint32_t p, uint64_t limit)
+/* Runs one program. Returns its name and the violation, or NULL if there is none. `most`: maximal number of
+ * executions; 0: no limit. */
+static const char *run(uint32_t p, uint64_t most)
 {
     for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) fli_weak_site_at(i)->used = false;
-    fli_weak_config config = { .bound = orders_bound_of(programs[p], false), .limit = limit, .quiet = true };
+    fli_weak_config config = { .bound = orders_bound_of(programs[p], false), .limit = most, .quiet = true };
     fli_weak_result result = fli_weak_explore(programs[p], &config);
     for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) uses[p][i] |= fli_weak_site_at(i)->used;
     executions[p] = result.executions;
@@ -157,7 +159,7 @@ static const char *find_violation(bool all)
         for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) {
             if (uses[p][i] && fli_weak_site_at(i)->now != fli_weak_site_at(i)->order) is_used = true;
         }
-        const char *by = is_used ? run(p, 0) : NULL;
+        const char *by = is_used ? run(p, limit) : NULL;
         if (by != NULL) found = by;
     }
     return found;
@@ -265,9 +267,10 @@ static void visit_all(const char *part, bool others)
     }
 }
 
-int orders_weaken(const fli_weak_program *const *given, uint32_t count, const char *part)
+int orders_weaken(const fli_weak_program *const *given, uint32_t count, const char *part, uint64_t most)
 {
     if (!read_list()) return 1;
+    limit = most;
     look_at_programs(given, count);
     visit_all(part, false);
     /* Runs all programs to their ends, so that afterwards `uses` is complete. */
