@@ -785,6 +785,7 @@ enum {
     FILCH_CMD_OPEN = 54,
     FILCH_CMD_SHUTDOWN = 55,
     FILCH_CMD_IO_CANCEL = 56,
+    FILCH_CMD_TAG_CANCEL = 57,
     FILCH_CMD_SYNC = 60,
     FILCH_CMD_TRUNCATE = 61,
     FILCH_CMD_STAT = 62,
@@ -838,13 +839,14 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  * FILCH_EFULL when the pool's queue is full. The pool works until the last process has ended, also while the scheduler
  * stops.
  *
- * If the process ends before the completion, `fn` is still called, unless the queue was full or the scheduler has
- * stopped before `fn` began: then memory that `fn` would have freed is leaked. To prevent this, wait for the
- * completions even after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of your own and, after filch_sched_stop,
- * free each `arg` that `fn` has not freed.
+ * If the process ends before the completion, `fn` is still called, unless the queue was full, the yield was cancelled
+ * (filch_yield_tag_cancel), or the scheduler has stopped before `fn` began: then memory that `fn` would have freed is
+ * leaked. To prevent this, wait for the completions even after a FILCH_EVENT_CANCEL, or keep every `arg` in a list of
+ * your own and, after filch_sched_stop, free each `arg` that `fn` has not freed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    lends `arg` until the yield completes. If the process may end before that, keep `arg` elsewhere.
+ * Owns:    lends `arg` until the yield completes; if it is cancelled, until `fn` has returned.
+ *          If the process may end before that, keep `arg` elsewhere.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
@@ -860,6 +862,24 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg,
                                                            uint64_t timeout_ns);
+
+/* Tag cancel: cancels all outstanding yields of this process with the tag `which` that are a work, open, resolve, run,
+ * connect, poll, stat, rename, remove, mkdir, rmdir or list. They complete with FILCH_ECANCELLED, then tag cancel
+ * completes with their number (filch_as_int), which may be 0. A yield that is completed already keeps its result and is
+ * not counted. Other yields with this tag go on; for commands on an open stream see filch_yield_io_cancel. The yields
+ * of a step are carried out in order, so an earlier yield of the same step is cancelled, and a later one is not.
+ *
+ * The data of a cancelled work, or of a cancelled call of the system on the work pool, says whether it had begun:
+ *   1  it had not begun and never will. The `arg` of a work is not used any more
+ *   0  it has begun and is not interrupted: it occupies its thread until it returns, as after a deadline. Then its
+ *      result is released, a file that it opened is closed, a program that it started is killed. A rename and other
+ *      changes of files may still happen. The `arg` of a work must stay valid until `fn` has returned
+ *
+ * Thread:  only inside the step that was given `out`.           Blocks:  never.
+ * Owns:    nothing.
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ESTATE  outside of that step
+ */
+FILCH_API FILCH_MUST_USE filch_err filch_yield_tag_cancel(filch_out *out, uint64_t tag, uint64_t which);
 
 /* Sends like filch_send, but as a yield: completes when the message is in the mailbox. If the receiver's mailbox is
  * full and its policy is FILCH_OVERFLOW_WAIT, the yield waits until that mailbox has space; waiting senders are served
@@ -1858,7 +1878,8 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *                    on a file is a call on a thread of the work pool and is not interrupted: until it returns, the
  *                    file is FILCH_EBUSY; the bytes that it reads are dropped, and the position of the file is not
  *                    known afterwards; a file that it opens is closed
- *   FILCH_ECANCELLED by filch_yield_io_cancel, or by closing the stream. A stop alone cancels no operation
+ *   FILCH_ECANCELLED by filch_yield_io_cancel or filch_yield_tag_cancel, or by closing the stream. A stop alone cancels
+ *                    no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
  *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
@@ -1989,7 +2010,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
  * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
  * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
  * on a file that has begun is not interrupted: until it returns, commands on the file fail with FILCH_EBUSY. The yields
- * of a step are carried out in order: one step can cancel, write and close.
+ * of a step are carried out in order: one step can cancel, write and close. Yields that have no stream yet are
+ * cancelled by filch_yield_tag_cancel.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -2027,13 +2049,16 @@ enum {
 /* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
  * FILCH_POLL_OUT or both). Completes with what the descriptor is ready for (filch_as_int), including
  * FILCH_POLL_ERROR and _HANGUP, whether requested or not. As poll(2): it reports a state, so a second poll without a
- * read in between completes synchronously; regular files are always ready. Nothing is read, and the descriptor's flags
- * are not changed. FILCH_EDESC       `fd` is not open FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not
- * ready. 0: does not wait FILCH_ECANCELLED  by filch_yield_poll_cancel FILCH_EFILES      no descriptor is left: a poll
- * that waits needs one Any number of polls may wait for one descriptor, of one process or several, for equal or
- * different events: each completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the
- * step that yielded it. If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file,
- * which the duplicate keeps open: cancel the poll, then close.
+ * read in between completes synchronously; regular files are always ready. Nothing is read, and the descriptor's
+ * flags are not changed.
+ *   FILCH_EDESC       `fd` is not open
+ *   FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not ready. 0: does not wait
+ *   FILCH_ECANCELLED  by filch_yield_poll_cancel or filch_yield_tag_cancel
+ *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
+ * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each
+ * completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it.
+ * If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps
+ * open: cancel the poll, then close.
  *
  * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; poll cancel completes
  * with their number. A poll that another worker is just completing completes with its result instead, and is counted
@@ -2286,7 +2311,7 @@ typedef struct filch_io_request {
     uint32_t     how;     /* read: 0 some, 1 exactly, 2 until. All other commands: flags */
     uint32_t     backlog; /* listen: the backlog; run: 1 if an environment was given */
     int64_t      number;  /* seek: the offset, with its whence in `how`; truncate: the size; kill: the signal; poll
-                             and adopt: the descriptor */
+                             and adopt: the descriptor; tag cancel: the tag `which` */
     uint8_t     delimiter[8];
     size_t      delimiter_size;
     const char *text; /* address, host or path; run: argv, each text followed by a NUL, `text_size` bytes in all */

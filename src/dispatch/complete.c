@@ -7,8 +7,9 @@
  * completion finds the stamp changed at (3). A completion for a process that has ended finds the stamp changed by
  * the end, or the process dead when it posts. Design: docs/design/yields.md.
  */
-#include <filch.h>
+#include "dispatch/complete.h"
 
+#include "base/assert.h"
 #include "payload/data.h"
 #include "proc/mailbox.h"
 #include "proc/runtime.h"
@@ -34,6 +35,17 @@ static filch_err post_completion(fli_runtime *rt, fli_local *worker, fli_event_n
     }
     fli_proc *p = fli_proc_find(rt, node->owner);
     return fli_mail_post(rt, worker, p, fli_serial_gen(node->owner), node);
+}
+
+/* Fills the claimed node with an owned payload and delivers it. Errors: as post_completion(). */
+static inline filch_err fill_and_post(fli_runtime *rt, fli_local *worker, fli_event_node *node, const filch_data *owned,
+                                      filch_err error)
+{
+    fli_node_put_data(node, owned);
+    uint32_t command = (uint32_t)node->command;
+    node->error = error;
+    bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->completed(rt, node, command);
+    return held ? FILCH_OK : post_completion(rt, worker, node);
 }
 
 /* Synchronous completion with a value: completes the yield that is being dispatched, from inside its handler, and
@@ -76,11 +88,7 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
         fli_data_undo(&data, &owned);
         return late(rt, worker, FILCH_ESTALE);
     }
-    fli_node_put_data(node, &owned);
-    uint32_t command = (uint32_t)node->command;
-    node->error = error;
-    bool held = FLI_UNLIKELY(rt->sim != NULL) && rt->sim->completed(rt, node, command);
-    if (!held) err = post_completion(rt, worker, node);
+    err = fill_and_post(rt, worker, node, &owned, error);
     if (err != FILCH_OK) {
         fli_yield_drop(rt, worker, node);
         fli_data_undo(&data, &owned);
@@ -90,6 +98,14 @@ filch_err filch_complete_any(filch_receiver receiver, filch_data data, filch_err
     }
     FLI_TALLY(rt, worker, completions, 1);
     return FILCH_OK;
+}
+
+void fli_complete_claimed(fli_runtime *rt, fli_event_node *node, filch_data value, filch_err error)
+{
+    fli_local *worker = fli_current_worker(rt);
+    filch_err  err = fill_and_post(rt, worker, node, &value, error);
+    FLI_ASSERT(err == FILCH_OK); /* the process lives: this worker runs it */
+    FLI_TALLY(rt, worker, completions, 1);
 }
 
 static __attribute__((noinline)) filch_err complete_later(filch_sched *sched, uint64_t key, uint64_t kind,

@@ -117,6 +117,10 @@ static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
     return true;
 }
 
+/* Cancels the outstanding connects and polls of the process `serial` with `tag`. Returns how many it cancelled. Thread:
+ * the worker that runs the process. */
+uint32_t fli_io_cancel(fli_io *io, uint64_t serial, uint64_t tag);
+
 /* Closes the streams of process `p`. Called when `p` ends and has an ext (which contains the stream list). Thread: the
  * worker that runs `p`. */
 void fli_io_release(fli_io *io, fli_proc *p);
@@ -192,6 +196,11 @@ static inline bool fli_io_clock_due(fli_io *io, const fli_local *worker)
 {
     (void)io, (void)worker;
     return false;
+}
+static inline uint32_t fli_io_cancel(fli_io *io, uint64_t serial, uint64_t tag)
+{
+    (void)io, (void)serial, (void)tag;
+    return 0;
 }
 static inline void fli_io_release(fli_io *io, fli_proc *p)
 {

@@ -1,11 +1,12 @@
 /* job.c - operations that may block, on threads of the work pool: files, names, programs.
  *
- * A system call on a pool thread cannot be interrupted. A deadline or a cancel completes the yield while the thread
- * stays in the call:
+ * A system call on a pool thread cannot be interrupted. A deadline or a cancel (io/op.c, work/cancel.c) completes the
+ * yield while the thread stays in the call:
  *   - The reading direction of the stream stays BUSY, held by the job, until the call returns. Until then the next
  *     operation gets FILCH_EBUSY.
- *   - A job that was still queued at that time begins later. If it opens a file, resolves a name or starts a program,
- *     it finds its yield completed and does nothing. An operation of an open file runs all the same.
+ *   - A job that was still queued at that time begins later, unless a cancel by tag has removed it. If it opens a file,
+ *     resolves a name or starts a program, it finds its yield completed and does nothing. An operation of an open file
+ *     runs all the same.
  *   - When the call returns, fli_op_settle() finds the yield completed and frees the result: bytes are dropped, an
  *     opened stream is closed.
  * A deadline is a timer of the yield (fli_timers_deadline), not of the stream. So the deadline uses no field that the
@@ -32,6 +33,7 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
     uint64_t set = *timer;
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };
+    job->key = receiver.key;
     if (err == FILCH_OK) err = fli_workpool_submit(io->pool, job);
     if (err != FILCH_OK && set != 0) fli_timers_abandon(io->timers, set);
     return err == FILCH_ECLOSED ? FILCH_ECANCELLED : err;

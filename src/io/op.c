@@ -347,6 +347,28 @@ static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_re
     return FILCH_OK;
 }
 
+/* In batches of up to ROOM. After a batch none of its yields is outstanding, so the next batch has others. The
+ * completion decides between the answer and the cancel. If the cancel wins, the operation closes the stream that it has
+ * made, whatever its result (fli_op_settle): here, or on the worker that is attempting it (BUSY). */
+uint32_t fli_io_cancel(fli_io *io, uint64_t serial, uint64_t tag)
+{
+    enum { ROOM = 32 };
+    fli_pending_op found[ROOM];
+    uint32_t       count = 0;
+    for (uint32_t n = ROOM; n == ROOM;) {
+        n = fli_stream_find_tagged(io, serial, tag, found, ROOM);
+        for (uint32_t i = 0; i < n; i++) {
+            fli_stream *s = fli_slab_at(&io->streams, (uint32_t)found[i].stream);
+            uint32_t    gen = (uint32_t)(found[i].stream >> 32);
+            if (!fli_op_complete(found[i].receiver, FILCH_ECANCELLED, filch_int(0))) continue;
+            count++;
+            if (fli_stream_state_stop_op(&s->state, gen, found[i].direction, FLI_OP_CANCELLED))
+                (void)fli_op_settle(io, s, found[i].direction, fli_io_result_err(FILCH_ECANCELLED));
+        }
+    }
+    return count;
+}
+
 static filch_err handle_stream(fli_io *io, const filch_command *command, const filch_io_request *request,
                                filch_receiver receiver)
 {

@@ -77,6 +77,7 @@ filch_err fli_paths_handle(fli_io *io, const filch_command *command, const filch
     p->job = (fli_job){ .run = run,
                         .cancel = cancel,
                         .owner = { command->from.serial, receiver.tag, command->id },
+                        .key = receiver.key,
                         .lane = FLI_LANE_OPEN };
     p->path = memcpy(texts, request->text, request->text_size);
     if (to_size > 0) p->to = memcpy(texts + request->text_size, request->service, to_size);

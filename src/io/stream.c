@@ -18,6 +18,7 @@
 #include "port/desc.h"
 #include "proc/ext.h"
 #include "proc/send.h"
+#include "proc/yields.h"
 
 static fli_mutex *stripe_of(fli_io *io, uint64_t serial)
 {
@@ -93,6 +94,35 @@ uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *id
          i = at(io, i)->next) {
         fli_stream *s = at(io, i);
         if (s->kind == FLI_STREAM_POLL && s->foreign == fd) ids[count++] = fli_stream_id(s);
+    }
+    fli_mutex_unlock(stripe);
+    return count;
+}
+
+/* Returns the operation of `s` in this direction if it is a connect or a poll whose yield is outstanding. Otherwise
+ * returns NULL. */
+static const fli_op *pending_op(fli_io *io, fli_stream *s, fli_direction direction)
+{
+    if (fli_stream_state_phase(fli_stream_state_load(&s->state), direction) == FLI_OP_NONE) return NULL;
+    /* `command` and `receiver` may be read: this worker has started the operation, and no other thread writes them. */
+    const fli_op *op = &s->ops[direction];
+    if (op->command != FILCH_CMD_CONNECT && op->command != FILCH_CMD_POLL) return NULL;
+    return fli_yield_is_pending(io->rt, op->receiver.key) ? op : NULL;
+}
+
+uint32_t fli_stream_find_tagged(fli_io *io, uint64_t serial, uint64_t tag, fli_pending_op *found, uint32_t room)
+{
+    const fli_ext *ext = fli_proc_find(io->rt, serial)->ext;
+    fli_mutex     *stripe = stripe_of(io, serial);
+    uint32_t       count = 0;
+    if (ext == NULL) return 0;
+    fli_mutex_lock(stripe);
+    for (uint32_t i = fli_load_rlx(&ext->streams); i != 0 && count < room; i = at(io, i)->next) {
+        fli_stream   *s = at(io, i);
+        fli_direction direction = s->kind == FLI_STREAM_POLL ? FLI_READING : FLI_WRITING;
+        const fli_op *op = pending_op(io, s, direction);
+        if (op != NULL && op->receiver.tag == tag)
+            found[count++] = (fli_pending_op){ fli_stream_id(s), op->receiver, direction };
     }
     fli_mutex_unlock(stripe);
     return count;

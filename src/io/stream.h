@@ -127,6 +127,15 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
 /* Writes to `ids` the ids of up to `room` FLI_STREAM_POLL streams that process `serial` has for descriptor `fd`.
  * Returns how many ids it wrote. */
 uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
+/* A connect or a poll whose yield is outstanding. */
+typedef struct fli_pending_op {
+    uint64_t       stream; /* id of the stream that the command has made */
+    filch_receiver receiver;
+    fli_direction  direction;
+} fli_pending_op;
+/* Writes to `found` up to `room` outstanding connects and polls of process `serial` with `tag`. Returns how many it
+ * wrote. Thread: the worker that runs the process. */
+uint32_t fli_stream_find_tagged(fli_io *io, uint64_t serial, uint64_t tag, fli_pending_op *found, uint32_t room);
 /* Closes the stream `s` of generation `gen`, which has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 

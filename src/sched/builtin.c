@@ -41,6 +41,19 @@ static filch_err on_work(void *user, const filch_command *command, uint64_t tag,
     return err;
 }
 
+static filch_err on_cancel(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
+{
+    (void)user;
+    filch_sched     *sched = receiver.sched;
+    filch_io_request request = { .size = sizeof request };
+    filch_err        err = filch_io_read(command, &request);
+    if (err != FILCH_OK) return err;
+    uint64_t which = (uint64_t)request.number, serial = command->from.serial;
+    uint32_t count = fli_work_cancel(&sched->workpool, &sched->rt, serial, which);
+    count += fli_io_cancel(&sched->io, serial, which);
+    return filch_complete(receiver, tag, filch_int(count), FILCH_OK);
+}
+
 static filch_err on_model(void *user, const filch_command *command, uint64_t tag, filch_receiver receiver)
 {
     (void)user;
@@ -75,7 +88,7 @@ filch_err fli_builtin_registry(filch_registry **out)
         { FILCH_CMD_UNLINK, on_model },     { FILCH_CMD_EXEC, on_model },         { FILCH_CMD_JOIN, on_model },
         { FILCH_CMD_LEAVE, on_model },      { FILCH_CMD_MEMBERS, on_model },      { FILCH_CMD_BROADCAST, on_model },
         { FILCH_CMD_WATCH, on_model },      { FILCH_CMD_UNWATCH, on_model },      { FILCH_CMD_REGISTER, on_model },
-        { FILCH_CMD_UNREGISTER, on_model }, { FILCH_CMD_SEND_NAME, on_model },
+        { FILCH_CMD_UNREGISTER, on_model }, { FILCH_CMD_SEND_NAME, on_model },    { FILCH_CMD_TAG_CANCEL, on_cancel },
     };
     static const uint32_t io[] = {
         FILCH_CMD_CONNECT,   FILCH_CMD_LISTEN,   FILCH_CMD_ACCEPT,       FILCH_CMD_RESOLVE, FILCH_CMD_DATAGRAM,

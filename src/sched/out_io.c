@@ -251,6 +251,11 @@ filch_err filch_yield_io_cancel(filch_out *out, uint64_t tag, filch_stream strea
     return yield_bare(out, FILCH_CMD_IO_CANCEL, tag, stream);
 }
 
+filch_err filch_yield_tag_cancel(filch_out *out, uint64_t tag, uint64_t which)
+{
+    return filch_yield(out, FILCH_CMD_TAG_CANCEL, tag, filch_int((int64_t)which));
+}
+
 /* ---- descriptors of the program ---- */
 
 static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
@@ -616,6 +621,9 @@ filch_err filch_io_read(const filch_command *command, filch_io_request *request)
     case FILCH_CMD_POLL:
     case FILCH_CMD_POLL_CANCEL:
     case FILCH_CMD_ADOPT: return open_descriptor(data, request);
+    case FILCH_CMD_TAG_CANCEL:
+        request->number = filch_as_int(data);
+        return filch_kind_of(data) == FILCH_KIND_INT ? FILCH_OK : not_io();
     case FILCH_CMD_WRITE:
         request->bytes = filch_raw(data);
         request->byte_count = filch_size(data);

@@ -72,7 +72,9 @@ filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_comma
     if (command->data.kind != FILCH_KIND_PTR || command->data.small != PACKED || c.fn == NULL) return FILCH_EINVAL;
     task *t = fli_alloc(&rt->mem, sizeof *t);
     if (t == NULL) return FILCH_ENOMEM;
-    fli_job job = { .run = run, .cancel = cancel, .owner = { command->from.serial, receiver.tag, command->id } };
+    fli_job job = {
+        .run = run, .cancel = cancel, .owner = { command->from.serial, receiver.tag, command->id }, .key = receiver.key
+    };
     *t = (task){ .job = job, .rt = rt, .receiver = receiver, .call = c, .timer = timer };
     filch_err err = fli_workpool_submit(pool, &t->job);
     if (err != FILCH_OK) fli_free(&rt->mem, t, sizeof *t);

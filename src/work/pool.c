@@ -231,7 +231,7 @@ static void end_locked(fli_workpool *pool, fli_job_lane *lane, fli_job_run *run)
 static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
 {
     fli_job    *job = pop_locked(pool, lane, nth);
-    fli_job_run run = { .owner = job->owner, .since_ns = fli_clock_ns() };
+    fli_job_run run = { .owner = job->owner, .key = job->key, .since_ns = fli_clock_ns() };
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
     /* This thread may have been the thread that waits until a job of another lane counts as stuck. The signal wakes
@@ -324,12 +324,55 @@ void fli_workpool_close(fli_workpool *pool)
     fli_mutex_unlock(&pool->lock);
     /* Only this thread can access the removed jobs now. It cancels them without the lock, so that their cancel
      * functions may call the pool. */
-    while (job != NULL) {
-        fli_job *next = job->next;
-        job->next = NULL;
-        job->cancel(job);
-        job = next;
+    fli_jobs_cancel(job);
+}
+
+void fli_jobs_cancel(fli_job *first)
+{
+    while (first != NULL) {
+        fli_job *next = first->next;
+        first->next = NULL;
+        first->cancel(first);
+        first = next;
     }
+}
+
+static bool is_of(const fli_job_owner *owner, uint64_t key, uint64_t serial, uint64_t tag)
+{
+    return key != 0 && owner->serial == serial && owner->tag == tag;
+}
+
+fli_job *fli_workpool_withdraw(fli_workpool *pool, uint64_t serial, uint64_t tag, fli_job_claim_fn claim, void *ctx)
+{
+    fli_job *removed = NULL, **end = &removed;
+    fli_mutex_lock(&pool->lock);
+    for (int i = 0; i < FLI_LANE_COUNT; i++) {
+        fli_job_lane *lane = &pool->lanes[i];
+        fli_job     **link = &lane->oldest;
+        lane->newest = NULL;
+        while (*link != NULL) {
+            fli_job *job = *link;
+            if (!is_of(&job->owner, job->key, serial, tag) || !claim(ctx, &job->owner, job->key, true)) {
+                lane->newest = job;
+                link = &job->next;
+                continue;
+            }
+            *link = job->next;
+            job->next = NULL;
+            *end = job;
+            end = &job->next;
+            lane->queue_count--;
+            pool->queue_count--;
+        }
+    }
+    for (int i = 0; i < FLI_LANE_COUNT; i++) {
+        const fli_job_run *running = &pool->lanes[i].running;
+        for (const fli_job_run *run = running->next; run != running; run = run->next) {
+            if (is_of(&run->owner, run->key, serial, tag)) (void)claim(ctx, &run->owner, run->key, false);
+        }
+    }
+    fli_mutex_unlock(&pool->lock);
+    return removed;
 }
 
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)

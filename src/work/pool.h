@@ -49,6 +49,7 @@ typedef struct fli_job {
     /* called instead of run if the pool closes first, on the closing thread, without the pool's lock */
     void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
+    uint64_t      key;    /* key of the yield that the job completes; 0: the yield cannot be cancelled by its tag */
     uint32_t      lane;   /* a fli_lane */
     uint64_t      ticket; /* set by the pool: counts the submitted jobs of all lanes, so a job with a lower ticket is
                              older */
@@ -59,6 +60,7 @@ typedef struct fli_job {
 typedef struct fli_job_run {
     struct fli_job_run *next, *prev;
     fli_job_owner       owner;
+    uint64_t            key; /* as in the job */
     uint64_t            since_ns;
     uint64_t            number; /* counts the started jobs of all lanes, so a job with a lower number started earlier */
 } fli_job_run;
@@ -112,6 +114,19 @@ filch_err fli_workpool_submit(fli_workpool *pool, fli_job *job);
 /* Refuses new jobs from now on, and cancels the jobs that have not started, in each lane the oldest first. Threads
  * without a job leave. Calling it again has no effect. */
 void fli_workpool_close(fli_workpool *pool);
+
+/* Decides whether the yield `key` of a job is cancelled. Called with the pool's lock, so it must not call the pool or a
+ * function of the program. `queued`: the job has not begun. */
+typedef bool (*fli_job_claim_fn)(void *ctx, const fli_job_owner *owner, uint64_t key, bool queued);
+
+/* Calls `claim` for each job that has a key and belongs to the process `serial` and its yields with `tag`: for the
+ * queued jobs, then for the running ones. Removes a queued job from its queue if `claim` returns true; a running job
+ * continues. Returns the removed jobs as a list, linked by `next`. The caller must call `cancel` of each of them. */
+FILCH_MUST_USE fli_job *fli_workpool_withdraw(fli_workpool *pool, uint64_t serial, uint64_t tag, fli_job_claim_fn claim,
+                                              void *ctx);
+
+/* Calls `cancel` of each job of the list `first`. */
+void fli_jobs_cancel(fli_job *first);
 
 /* Called after fli_workpool_close(): waits until all threads have left, but at most until `until_ns`, and joins them.
  * Returns false if a job still runs; then the caller must call it again later. */

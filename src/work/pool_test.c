@@ -396,6 +396,51 @@ TEST(jobs_run_in_the_order_they_were_submitted)
     gate_fini(&g);
 }
 
+/* Cancels the queued jobs with an even key; the owner of a job must be the one that was asked for. */
+static bool claim_even(void *ctx, const fli_job_owner *owner, uint64_t key, bool queued)
+{
+    uint64_t *claimed = ctx;
+    assert_true(owner->serial == 7 && owner->tag == 8);
+    if (!queued) *claimed += 1000;
+    else if (key % 2 == 0) *claimed += 1;
+    return key % 2 == 0;
+}
+
+TEST(withdrawn_jobs_are_cancelled_and_the_others_run_in_their_order)
+{
+    enum { JOBS = 12 };
+    fli_workpool pool;
+    gate         g;
+    task         tasks[JOBS];
+    uint64_t     claimed = 0;
+    pool_init(&pool, 1, JOBS);
+    gate_init(&g, 0, false);
+    for (unsigned i = 0; i < JOBS; i++) {
+        tasks[i] = task_for(&g);
+        tasks[i].job.owner = (fli_job_owner){ i == 4 ? 6 : 7, i == 6 ? 9 : 8, 0 };
+        tasks[i].job.key = i == 8 ? 0 : i + 1; /* even keys: the jobs 1, 3, ... 11 */
+        ok(fli_workpool_submit(&pool, &tasks[i].job));
+        if (i == 0) gate_wait_inside(&g, 1);
+    }
+    tasks[5].job.owner.serial = 6; /* belongs to another process from now on: it stays, although its key is even */
+    fli_jobs_cancel(fli_workpool_withdraw(&pool, 7, 8, claim_even, &claimed));
+    assert_int_equal(claimed, 1005);
+    assert_int_equal(g.cancelled, 5);
+    task last = task_for(&g); /* goes behind the last job that stayed */
+    ok(fli_workpool_submit(&pool, &last.job));
+    gate_open(&g);
+    gate_wait_ran(&g, JOBS - 5 + 1);
+    pool_end(&pool);
+    for (unsigned i = 0, turn = 0; i < JOBS; i++) {
+        bool cancelled = i % 2 == 1 && i != 5;
+        assert_int_equal(tasks[i].cancelled, cancelled);
+        assert_int_equal(tasks[i].ran, !cancelled);
+        if (!cancelled) assert_int_equal(tasks[i].turn, turn++);
+    }
+    assert_int_equal(last.turn, JOBS - 5);
+    gate_fini(&g);
+}
+
 TEST(a_full_queue_refuses_and_changes_nothing)
 {
     enum { THREADS = 2, QUEUE = 5 };
@@ -725,6 +770,7 @@ int main(void)
         cmocka_unit_test(running_jobs_are_named_with_process_tag_and_command),
         cmocka_unit_test(running_jobs_of_all_lanes_are_listed_in_the_order_in_which_they_began),
         cmocka_unit_test(jobs_run_in_the_order_they_were_submitted),
+        cmocka_unit_test(withdrawn_jobs_are_cancelled_and_the_others_run_in_their_order),
         cmocka_unit_test(a_full_queue_refuses_and_changes_nothing),
         cmocka_unit_test(a_job_may_submit_another_from_inside),
         cmocka_unit_test(a_job_may_free_itself_in_run_and_in_cancel),

@@ -104,6 +104,8 @@ static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
     if (strcmp(what, "cancel") == 0) me->last = filch_cancel(sched, me->child);
     if (strcmp(what, "tell") == 0) me->last = filch_send(sched, me->child, filch_of_pid(filch_ctx_self(ctx)));
     if (strcmp(what, "doze") == 0) me->last = filch_yield_sleep(out, me->sum, 1);
+    if (strcmp(what, "look up") == 0) me->last = filch_yield_resolve(out, 5, "127.0.0.1", "80");
+    if (strcmp(what, "cancel the look up") == 0) me->last = filch_yield_tag_cancel(out, me->sum, 5);
     if (strcmp(what, "deliver") == 0) {
         filch_package package = { .to = me->friend, .from = me->friend, .data = filch_str("from a friend") };
         me->last = filch_deliver(sched, &package);
@@ -278,6 +280,15 @@ static filch_err looking_init(void *self, const filch_ctx *ctx, const char *meth
     same(filch_whereis(filch_ctx_sched(ctx), "archive", &pid), FILCH_EDEAD);
     assert_true(pid.node == 1 && pid.serial == 2);
     return clerk_init(self, ctx, method, args);
+}
+
+TEST(a_replay_returns_the_recorded_completions_of_cancelled_yields)
+{
+    office o;
+    office_open(&o);
+    SEND_EACH(&o.w, o.clerk, "look up", "cancel the look up", "cancel the look up", "send", "break");
+    (void)fails_again(&o.shelf, &clerk_type, BROKEN);
+    office_close(&o);
 }
 
 TEST(whereis_of_another_name_than_recorded_is_a_difference)
@@ -1241,6 +1252,7 @@ int main(void)
         cmocka_unit_test(a_process_that_failed_fails_again_in_a_replay),
         cmocka_unit_test(a_replay_returns_the_recorded_results_of_calls),
         cmocka_unit_test(a_replay_returns_the_recorded_results_of_whereis),
+        cmocka_unit_test(a_replay_returns_the_recorded_completions_of_cancelled_yields),
         cmocka_unit_test(whereis_of_another_name_than_recorded_is_a_difference),
         cmocka_unit_test(a_step_without_a_status_is_recorded_with_its_error),
         cmocka_unit_test(a_replay_tells_a_wait_with_a_yield_from_one_without),

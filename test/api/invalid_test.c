@@ -183,6 +183,7 @@ static void bad_files(filch_out *out)
     refused(filch_yield_poll(out, 1, 0, 1u << 20, 0), "events");
     refused(filch_yield_poll(NULL, 1, 0, FILCH_POLL_IN, 0), "out");
     refused(filch_yield_poll_cancel(out, 1, -1), "fd");
+    refused(filch_yield_tag_cancel(NULL, 1, 1), "out");
     refused(filch_yield_adopt(out, 1, -1, 0), "fd");
     refused(filch_yield_adopt(out, 1, 0, 1u << 20), "flags");
     refused(filch_yield_sync(NULL, 1, stream, 0), "out");

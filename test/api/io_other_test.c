@@ -509,7 +509,7 @@ static filch_err play_raw(actor *me, const filch_event *events, size_t count, fi
     if (has_cancel(events, count)) return FILCH_ECANCELLED;
     if (me->steps == 1) {
         for (uint32_t id = 30; id < 160; id++) {
-            bool ours = (id >= 30 && id <= 36) || (id >= 40 && id <= 42) || (id >= 50 && id <= 56) ||
+            bool ours = (id >= 30 && id <= 36) || (id >= 40 && id <= 42) || (id >= 50 && id <= 57) ||
                         (id >= 60 && id <= 67) || (id >= 150 && id <= 153);
             if (!ours) continue;
             if (filch_yield(out, id, id, filch_str("made by hand, and longer than what fits into an event")) ==

@@ -46,10 +46,10 @@ static filch_err notes(void *user, const filch_command *command, uint64_t tag, f
 static void begin(fixture *w, size_t payload_max)
 {
     static const uint32_t ids[] = {
-        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN,       FILCH_CMD_ACCEPT,   FILCH_CMD_RESOLVE,   FILCH_CMD_DATAGRAM,
-        FILCH_CMD_SEND_TO, FILCH_CMD_RECEIVE_FROM, FILCH_CMD_READ,     FILCH_CMD_WRITE,     FILCH_CMD_CLOSE,
-        FILCH_CMD_SEEK,    FILCH_CMD_OPEN,         FILCH_CMD_SHUTDOWN, FILCH_CMD_IO_CANCEL, FILCH_CMD_RUN,
-        FILCH_CMD_EXIT,    FILCH_CMD_KILL,         FILCH_CMD_SIGNALS,
+        FILCH_CMD_CONNECT, FILCH_CMD_LISTEN,       FILCH_CMD_ACCEPT,   FILCH_CMD_RESOLVE,    FILCH_CMD_DATAGRAM,
+        FILCH_CMD_SEND_TO, FILCH_CMD_RECEIVE_FROM, FILCH_CMD_READ,     FILCH_CMD_WRITE,      FILCH_CMD_CLOSE,
+        FILCH_CMD_SEEK,    FILCH_CMD_OPEN,         FILCH_CMD_SHUTDOWN, FILCH_CMD_IO_CANCEL,  FILCH_CMD_RUN,
+        FILCH_CMD_EXIT,    FILCH_CMD_KILL,         FILCH_CMD_SIGNALS,  FILCH_CMD_TAG_CANCEL,
     };
     filch_options opt = FILCH_OPTIONS_INIT;
     memset(&requests, 0, sizeof requests);
@@ -106,6 +106,7 @@ static filch_err play_all(actor *me, const filch_event *events, size_t count, fi
     me->note |= filch_yield_io_cancel(out, 18, tenth);
     me->note |= filch_yield_close(out, 19, tenth);
     me->note |= filch_yield_datagram(out, 20, "d:4", &opt);
+    me->note |= filch_yield_tag_cancel(out, 21, UINT64_MAX);
     return filch_idle(out);
 }
 
@@ -114,8 +115,8 @@ TEST(a_users_handler_can_read_every_io_request)
     fixture w;
     actor   a = { 0 };
     begin(&w, 0);
-    perform(&w, &a, play_all, 21);
-    for (size_t i = 0; i < 21; i++) ok(requests.err[i]);
+    perform(&w, &a, play_all, 22);
+    for (size_t i = 0; i < 22; i++) ok(requests.err[i]);
     const filch_io_request *r = requests.request;
     assert_string_equal(requests.text[0], "a:1");
     same(r[0].timeout_ns, 5);
@@ -150,6 +151,7 @@ TEST(a_users_handler_can_read_every_io_request)
     same(r[15].number, 9);
     same(r[16].byte_count, 2 * sizeof(int));
     assert_string_equal(requests.text[20], "d:4");
+    same(r[21].number, -1);
     fixture_end(&w);
 }
 
