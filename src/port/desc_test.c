@@ -227,9 +227,18 @@ TEST(a_read_shorter_than_a_signal_is_an_error)
     (void)fli_desc_close(ends[1]);
 }
 
+TEST(programs_do_not_inherit_an_opened_file)
+{
+    int fd = fli_desc_open("/dev/null", FILCH_OPEN_READ);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    assert_int_equal(fli_desc_close(fd), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(programs_do_not_inherit_an_opened_file),
         cmocka_unit_test(interrupted_reads_and_writes_are_repeated),
         cmocka_unit_test(a_write_of_0_bytes_returns_0),
         cmocka_unit_test(a_write_to_a_broken_pipe_is_an_error_and_no_signal),
