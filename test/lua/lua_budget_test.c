@@ -1,6 +1,9 @@
 /* lua_budget_test.c - the error of a spent budget cannot be caught: whatever C code calls Lua code back, the worker
  * becomes free, and terminate ends the process. There is one worker, on which the driver runs too. So a process that
  * kept the worker would be noticed. */
+#include <lauxlib.h>
+#include <lua.h>
+
 #include "lua/fixture.h"
 
 #define LOOP "while true do end"
@@ -213,72 +216,143 @@ TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
     drive("work.run(function() while true do pcall(function() " LOOP " end) end end)", false);
 }
 
-/* Each chunk makes one call of a C function that takes at least tens of milliseconds. */
-static const char *const long_calls[] = {
-    "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) for i = 2, #t do "
-    "assert(t[i - 1] <= t[i]) end",
-    ("local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > b "
-     "end)\n"
-     "for i = 2, #t do assert(t[i - 1] >= t[i]) end"),
-    "local s = ('x'):rep(1000000) begin() local r, n = s:gsub('x', 'yz') assert(n == 1000000 and #r == 2000000)",
-    "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) assert(n == 300000 and r == "
-    "('X'):rep(300000))",
-    "local s = ('x'):rep(3000000) begin() assert(s:find('[^x]') == nil)",
-    "local s = ('ab'):rep(1000000) .. 'c' begin() assert(s:match('[ab]c') == 'bc')",
-    "local s = ('x'):rep(3000000) .. 'y' begin() for w in s:gmatch('[^x]') do assert(w == 'y') end",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.insert(t, 1, 0) end assert(t[21] == "
-    "1 and #t == 200020)",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do assert(table.remove(t, 1) == i) end "
-    "assert(t[1] == 21)",
-    "local t = {} for i = 1, 200000 do t[i] = i end begin() for i = 1, 20 do table.move(t, 1, 199999, 2) end "
-    "assert(t[200000] == 199980)",
-    "local t = {} for i = 1, 150000 do t[i] = i end begin() for i = 1, 5 do assert(#table.concat(t, ',') == 1038894) "
-    "end",
-    "local t = {} for i = 1, 60000 do t[i] = {} end begin() for i = 1, 10 do collectgarbage() end assert(#t == 60000)",
-    "local t = {} for i = 1, 100000 do t[i] = i end begin() assert(#json.encode(t) == 588896)",
-    "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() assert(json.decode(json.encode(t)).k7[1] == 7)",
-    "local t = {} for i = 1, 600000 do t[i] = i end local s = json.encode(t) begin() assert(#json.decode(s) == 600000)",
-    "local t = {} for i = 1, 200000 do t[i] = { i } end begin() assert(#msgpack.encode(t) > 600000)",
-    ("local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = msgpack.encode(t) begin()\n"
-     "for i = 1, 3 do assert(msgpack.decode(s)[77].k == 77) assert(msgpack.decode(blob.new(s))[78].k == 78) end"),
-    ("local a, b, t = ('x'):rep(1 << 20), ('x'):rep(1 << 20), {} for i = 1, 200 do t[i] = i % 2 == 0 and a or b end\n"
-     "begin() table.sort(t) assert(#t == 200)"),
-    /* all keys have the same hash, so the time to insert a key grows with the number of keys */
-    ("local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
-     "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin() "
-     "assert(msgpack.decode(s)[32767] == 1)"),
+/* A process in C that is always ready: the worker runs it whenever the Lua process pauses. `during`: the number of its
+ * turns between the calls of the Lua functions begin() and done(). */
+static struct {
+    atomic_int leaves;
+    long long  turns, begun; /* used on the only worker */
+    long long  during;       /* set on the only worker, read by the test when the Lua process has ended */
+} beside;
+
+static filch_err step_beside(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    beside.turns++;
+    return atomic_load(&beside.leaves) ? filch_done(out, filch_none()) : filch_continue(out);
+}
+
+static int begin(lua_State *L)
+{
+    (void)L;
+    beside.begun = beside.turns;
+    return 0;
+}
+
+static int done(lua_State *L)
+{
+    (void)L;
+    beside.during = beside.turns - beside.begun;
+    return 0;
+}
+
+static void add_begin_and_done(lua_State *L, void *user)
+{
+    static const luaL_Reg all[] = { { "begin", begin }, { "done", done }, { NULL, NULL } };
+    (void)user;
+    luaL_setfuncs(L, all, 0);
+}
+
+/* Opens a fixture in which no Lua instruction is interrupted, and each step is late from its second check of the budget
+ * on. So a call of a C function pauses at every second check, however fast the machine is, and nothing else pauses. */
+static int open_always_late_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.watch = FILCH_LUA_WATCH_COUNT;
+    options.count = INT32_MAX;
+    options.slice_ns = 1;
+    options.runaway_ns = FILCH_SECONDS(100);
+    options.open = add_begin_and_done;
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
+#define NUMBERS(n) "local t = {} for i = 1, " #n " do t[i] = i end "
+
+/* Each chunk makes a call of a C function between begin() and done(). During the call another process must get at least
+ * `turns` turns: about half of those that it gets with Lua 5.4.4, so a check that is made less often is noticed. */
+static const struct {
+    const char *chunk;
+    long long   turns;
+} long_calls[] = {
+    { "local t = {} for i = 1, 150000 do t[i] = (i * 7919) % 150001 end begin() table.sort(t) done() for i = 2, #t do "
+      "assert(t[i - 1] <= t[i]) end",
+      3000 },
+    { "local t = {} for i = 1, 60000 do t[i] = (i * 7919) % 60013 end begin() table.sort(t, function(a, b) return a > "
+      "b end) done()\n"
+      "for i = 2, #t do assert(t[i - 1] >= t[i]) end",
+      1000 },
+    { "local a, b, t = ('x'):rep(1 << 20), ('x'):rep(1 << 20), {} for i = 1, 200 do t[i] = i % 2 == 0 and a or b end\n"
+      "begin() table.sort(t) done() assert(#t == 200)",
+      100 },
+    { "local s = ('x'):rep(1000000) begin() local r, n = s:gsub('x', 'yz') done() assert(n == 1000000 and #r == "
+      "2000000)",
+      3000 },
+    { "local s = ('x'):rep(300000) begin() local r, n = s:gsub('x', string.upper) done() assert(n == 300000 and r == "
+      "('X'):rep(300000))",
+      1000 },
+    { "local s = ('x'):rep(3000000) begin() local r = s:find('[^x]') done() assert(r == nil)", 10000 },
+    { "local s = ('ab'):rep(1000000) .. 'c' begin() local r = s:match('[ab]c') done() assert(r == 'bc')", 5000 },
+    { "local s, r = ('x'):rep(3000000) .. 'y' begin() for w in s:gmatch('[^x]') do r = w end done() assert(r == 'y')",
+      10000 },
+    { "local s = ('x'):rep(3000000) begin() local r = s:upper() done() assert(r == ('X'):rep(3000000))", 40 },
+    { "local s = ('X'):rep(3000000) begin() local r = s:lower() done() assert(r == ('x'):rep(3000000))", 40 },
+    { "local s = ('xy'):rep(1500000) begin() local r = s:reverse() done() assert(r == ('yx'):rep(1500000))", 40 },
+    { NUMBERS(200000) "begin() table.insert(t, 1, 0) done() assert(t[1] == 0 and t[2] == 1 and #t == 200001)", 150 },
+    { NUMBERS(200000) "begin() local r = table.remove(t, 1) done() assert(r == 1 and t[1] == 2 and #t == 199999)",
+      150 },
+    { NUMBERS(200000) "begin() table.move(t, 1, 199999, 2) done() assert(t[1] == 1 and t[200000] == 199999)", 150 },
+    { NUMBERS(200000) "begin() table.move(t, 2, 200000, 1) done() assert(t[1] == 2 and t[199999] == 200000)", 150 },
+    { NUMBERS(150000) "begin() local s = table.concat(t, ',') done() assert(#s == 938894)", 500 },
     /* reading one element takes a walk over 1,900 tables */
-    ("local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end\n"
-     "begin() assert(select('#', table.unpack(t, 1, 40000)) == 40000)"),
-    "for i = 1, 20000 do process.send(process.self(), i) end begin() for i = 1, 20 do assert(process.receive('none', "
-    "0) == nil) end",
+    { "local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end\n"
+      "begin() local n = select('#', table.unpack(t, 1, 40000)) done() assert(n == 40000)",
+      30 },
+    { "local t = {} for i = 1, 300000 do t[i] = {} end begin() collectgarbage() done() assert(#t == 300000)", 5 },
+    { NUMBERS(100000) "begin() local s = json.encode(t) done() assert(#s == 588896)", 300 },
+    { "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end begin() local s = json.encode(t) done()\n"
+      "assert(json.decode(s).k7[1] == 7)",
+      300 },
+    { NUMBERS(100000) "local s = json.encode(t) begin() local r = json.decode(s) done() assert(#r == 100000)", 300 },
+    { "local t = {} for i = 1, 30000 do t['k' .. i] = { i } end local s = json.encode(t) begin() local r = "
+      "json.decode(s) done()\n"
+      "assert(r.k7[1] == 7)",
+      200 },
+    { "local t = {} for i = 1, 100000 do t[i] = { i } end begin() local s = msgpack.encode(t) done() assert(#s > "
+      "300000)",
+      4000 },
+    { "local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = msgpack.encode(t) begin()\n"
+      "local r = msgpack.decode(s) done() assert(r[77].k == 77)",
+      50000 },
+    { "local t = {} for i = 1, 100000 do t[i] = { k = i } end local s = blob.new(msgpack.encode(t)) begin()\n"
+      "local r = msgpack.decode(s) done() assert(r[78].k == 78)",
+      50000 },
+    /* all keys have the same hash, so the time to insert a key grows with the number of keys */
+    { "local t = {} for i = 1, 20000 do t[i] = '\\xD3' .. (string.pack('>i8', i * 32767)) .. '\\1' end\n"
+      "local s = '\\xDE' .. string.pack('>I2', 20000) .. table.concat(t) t = nil begin()\n"
+      "local r = msgpack.decode(s) done() assert(r[32767] == 1)",
+      10000 },
+    { "for i = 1, 20000 do process.send(process.self(), i) end begin() local r = process.receive('none', 0) done() "
+      "assert(r == nil)",
+      5000 },
 };
 
-/* While one process is in a long call of a C function, the other process must run before the call has returned. */
+/* While one process is in a long call of a C function, the process `beside` must run before the call has returned. */
 TEST(long_calls_of_c_functions_let_other_processes_run)
 {
+    static const filch_type type = { .name = "beside", .step = step_beside };
     for (size_t i = 0; i < sizeof long_calls / sizeof long_calls[0]; i++) {
-        static char text[4096];
-        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%s\n", long_calls[i]);
-        snprintf(text, sizeof text,
-                 "local me = process.self()\n"
-                 "local pid = process.spawn_monitored { function()\n"
-                 "  local function begin() process.send(me, 'begin') end\n"
-                 "  %s\n"
-                 "  process.send(me, 'end')\n"
-                 "end, memory = '64MB' }\n"
-                 "local seen, ticks = false, 0\n"
-                 "while true do\n"
-                 "  local m = process.receive(seen and '1ms' or '60s')\n"
-                 "  if m == 'begin' then seen = true elseif m == nil then ticks = ticks + 1 else break end\n"
-                 "  assert(type(m) ~= 'table', m and m.error)\n"
-                 "end\n"
-                 "return ticks\n",
-                 long_calls[i]);
-        (void)fixture_start(&w, text, 64 << 20);
+        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%s\n", long_calls[i].chunk);
+        atomic_store(&beside.leaves, 0);
+        beside.during = 0;
+        ok(filch_spawn(w.sched, &type, NULL, NULL));
+        (void)fixture_start(&w, long_calls[i].chunk, 64 << 20);
         until(atomic_load(&w.over));
-        if (w.error != FILCH_OK) fail_msg("%s", w.text);
-        if (w.number < 2) fail_msg("%lld ticks beside %s", (long long)w.number, long_calls[i]);
+        atomic_store(&beside.leaves, 1);
+        until(fixture_alive(&w) == 0);
+        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "  %lld turns\n", beside.during);
+        if (w.error != FILCH_OK) fail_msg("%s: %s", long_calls[i].chunk, w.text);
+        if (beside.during < long_calls[i].turns) fail_msg("%lld turns beside %s", beside.during, long_calls[i].chunk);
     }
 }
 
@@ -566,7 +640,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_process_is_interrupted_after_a_late_upgrade_that_failed,
                                         open_long_slice_fixture, fixture_close_shared),
         T(a_job_with_an_endless_error_handler_ends_with_its_process),
-        T(long_calls_of_c_functions_let_other_processes_run),
+        cmocka_unit_test_setup_teardown(long_calls_of_c_functions_let_other_processes_run, open_always_late_fixture,
+                                        fixture_close_shared),
         T(a_c_traversal_over_its_budget_ends_its_process),
         T(encoding_a_large_table_can_be_interrupted),
         T(a_message_of_colliding_keys_ends_its_reader),
