@@ -127,6 +127,10 @@ typedef struct filch_lua_options {
      * process can end a process that it has not started, or take a name. Without process.register the option `name` of
      * process.spawn and of supervisors is refused too. */
     const char *without;
+    /* most payload bytes in the mailbox of a Lua process whose spawn gives no `mailbox_bytes`, less than 2^28; 0: no
+     * limit. With a limit, a mailbox also holds at most 2^23 - 1 messages. At the limit `overflow` of the spawn says
+     * what happens; by default the sender gets FILCH_EFULL (in Lua: nil and the reason). */
+    size_t mailbox_bytes;
 } filch_lua_options;
 /* For option `without`: every function by which a process can end another process or take a name. */
 #define FILCH_LUA_WITHOUT_HARM                                                                           \
@@ -143,7 +147,8 @@ typedef struct filch_lua_options {
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    lends `options`; gives *out; return it with filch_lua_destroy.
- * Errors:  FILCH_EINVAL  also: unknown rights, an unknown name in `without`, no such `log_level`   FILCH_ENOMEM
+ * Errors:  FILCH_EINVAL  also: unknown rights, an unknown name in `without`, no such `log_level`,
+ *                              `mailbox_bytes` of 2^28 or more   FILCH_ENOMEM
  *          FILCH_ESYS    no thread, or the signal is taken
  */
 FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options);

@@ -97,20 +97,37 @@ bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t
     return cli_value_wrong(args, wanted);
 }
 
-bool cli_value_size(const cli_args *args, size_t *out)
+/* Parses a size such as 4096, 64K, 8MB or 1G. Returns false if `text` is not one. */
+static bool parse_size(const char *text, size_t *out)
 {
     static const char units[] = "KMG";
     char             *end;
     errno = 0;
-    unsigned long long number = strtoull(args->value, &end, 10);
-    bool               fine = args->value[0] >= '0' && args->value[0] <= '9' && errno == 0 && number > 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    bool               fine = text[0] >= '0' && text[0] <= '9' && errno == 0;
     const char        *unit = *end != '\0' ? strchr(units, *end) : NULL;
     unsigned           shift = unit != NULL ? (unsigned)(unit - units + 1) * 10 : 0;
     if (unit != NULL) end++;
     if (unit != NULL && *end == 'B') end++;
-    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift))
-        return cli_value_wrong(args, "a size such as 64K, 8M or 1G");
+    if (!fine || *end != '\0' || number > (SIZE_MAX >> shift)) return false;
     *out = (size_t)number << shift;
+    return true;
+}
+
+bool cli_value_size(const cli_args *args, size_t *out)
+{
+    size_t size;
+    if (!parse_size(args->value, &size) || size == 0) return cli_value_wrong(args, "a size such as 64K, 8M or 1G");
+    *out = size;
+    return true;
+}
+
+bool cli_value_mailbox(const cli_args *args, size_t *out)
+{
+    size_t size;
+    if (!parse_size(args->value, &size) || size >= (size_t)1 << 28)
+        return cli_value_wrong(args, "a size such as 64K or 8M, below 256M, or 0 for no limit");
+    *out = size;
     return true;
 }
 

@@ -47,6 +47,7 @@ int cli_next(cli_args *args);
  * message, if the value is not valid. */
 bool cli_value_number(const cli_args *args, uint64_t min, uint64_t max, uint64_t *out);
 bool cli_value_size(const cli_args *args, size_t *out);      /* accepts 4096, 64K, 8M, 1G, also with a B: 64KB */
+bool cli_value_mailbox(const cli_args *args, size_t *out);   /* accepts a size below 256M, and 0 */
 bool cli_value_time(const cli_args *args, uint64_t *out_ns); /* accepts 5, 0.5, 200ms, 2s; also 0 */
 /* Prints an error message that args->value is not `wanted`, which describes the valid values. Returns false. */
 bool cli_value_wrong(const cli_args *args, const char *wanted);

@@ -17,11 +17,13 @@
 #include "cli/message.h"
 #include "cli/program.h"
 
-enum { WORKERS = 1, MEMORY };
+enum { WORKERS = 1, MEMORY, MAILBOX_BYTES };
 
 const cli_option cli_repl_options[] = {
     { "--workers", "N", "one per CPU", "threads that run processes", WORKERS },
     { "--memory", "SIZE", "16M", "memory that one process may use", MEMORY },
+    { "--mailbox-bytes", "SIZE", "0, no limit", "bytes of messages in one mailbox; at the limit sends are refused",
+      MAILBOX_BYTES },
     { NULL, NULL, NULL, NULL, 0 },
 };
 
@@ -214,6 +216,8 @@ static bool read_options(repl *r, const cli_command *self, int argc, char **argv
         if (what == WORKERS) {
             if (!cli_value_number(&args, 1, 1024, &number)) return false;
             r->program.workers = (int32_t)number;
+        } else if (what == MAILBOX_BYTES) {
+            if (!cli_value_mailbox(&args, &r->program.lua_options.mailbox_bytes)) return false;
         } else if (what != MEMORY || !cli_value_size(&args, &r->program.lua_options.memory_max)) {
             return false;
         }

@@ -24,6 +24,7 @@ enum {
     WITHOUT,
     MAX_MEMORY,
     MAX_PROCESSES,
+    MAILBOX_BYTES,
     ENV,
     NET,
     FILES,
@@ -36,6 +37,8 @@ const cli_option cli_run_options[] = {
     { "--max-memory", "SIZE", "3/4 of the machine's",
       "memory that all processes may use together, and again as much for their messages", MAX_MEMORY },
     { "--max-processes", "N", "1000000", "how many processes there may be at once", MAX_PROCESSES },
+    { "--mailbox-bytes", "SIZE", "0, no limit", "bytes of messages in one mailbox; at the limit sends are refused",
+      MAILBOX_BYTES },
     { "--slice", "TIME", "5ms", "a process that runs longer is interrupted and continues later", SLICE },
     { "--log-level", "LEVEL", "debug", "the lowest level that `log` writes: debug, info, warn, error or none",
       LOG_LEVEL },
@@ -155,6 +158,7 @@ static bool take_option(settings *set, const cli_args *args, int which)
     case WATCH: set->program.look = look_at_files; return true;
     case STATS: set->stats = true; return true;
     case MAX_MEMORY: return cli_value_size(args, &set->program.lua_options.memory_total);
+    case MAILBOX_BYTES: return cli_value_mailbox(args, &set->program.lua_options.mailbox_bytes);
     case MAX_PROCESSES:
         if (!cli_value_number(args, 1, INT32_MAX, &number)) return false;
         set->program.processes = (uint32_t)number;

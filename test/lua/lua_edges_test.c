@@ -171,7 +171,17 @@ TEST(invalid_host_options_are_refused)
     same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
     wrong.without = "process_send table.nil os.exit string.rep";
     same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
+    wrong.without = NULL;
+    wrong.mailbox_bytes = (size_t)1 << 28;
+    same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
     assert_null(lua);
+    wrong.size = offsetof(filch_lua_options, mailbox_bytes); /* an older struct, which ends before the wrong field */
+    ok(filch_lua_create(&lua, &wrong));
+    ok(filch_lua_destroy(lua));
+    wrong.size = sizeof wrong;
+    wrong.mailbox_bytes = ((size_t)1 << 28) - 1;
+    ok(filch_lua_create(&lua, &wrong));
+    ok(filch_lua_destroy(lua));
 }
 
 /* Filch finds the seed and the prototypes of a state by comparing states. In another version of Lua this may fail: then

@@ -89,6 +89,70 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
     }
 }
 
+/* flood(to) sends messages of 1,000 bytes until one is refused, and returns how many were accepted, and the reason. A
+ * process that is interrupted before it sleeps takes the messages of one full mailbox out of it, so check() accepts
+ * twice as many. */
+#define FLOOD                                                     \
+    "local function flood(to)\n"                                  \
+    "  local sent, fine, why = 0, nil, nil\n"                     \
+    "  repeat\n"                                                  \
+    "    fine, why = process.send(to, ('x'):rep(990) .. sent)\n"  \
+    "    if fine then sent = sent + 1 end\n"                      \
+    "  until not fine or sent == 3000\n"                          \
+    "  return sent, why\n"                                        \
+    "end\n"                                                       \
+    "local function check(most, sent, why)\n"                     \
+    "  assert(why == 'the mailbox or queue is full', why)\n"      \
+    "  assert(sent > most - 10 and sent < 2 * most + 20, sent)\n" \
+    "end\n"                                                       \
+    "local function sleeper() process.send(me, 1) time.sleep('1h') end\n"
+
+/* Opens a fixture in which a mailbox may hold 64 KiB. */
+static int open_small_mailbox_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.mailbox_bytes = 64 << 10;
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
+TEST(a_flood_is_refused_at_the_default_mailbox_limit)
+{
+    fixture_passes(&w, "local me = process.self()\n" FLOOD
+                       "local victim, beside = process.spawn(sleeper), process.spawn(sleeper)\n"
+                       "process.receive() process.receive()\n"
+                       "local pid = process.spawn_monitored(function() return { flood(victim) } end)\n"
+                       "check(64, table.unpack(process.receive({ event = 'exit', pid = pid }).result))\n"
+                       "assert(process.alive(victim) and process.alive(beside))\n"
+                       /* a request is refused too; an answer reaches a process that waits for it */
+                       "local fine, why = process.request(victim, ('x'):rep(990))\n"
+                       "assert(fine == nil and why == 'the mailbox or queue is full', why)\n"
+                       "local server = process.spawn(function() local _, from = process.receive() process.reply(from, "
+                       "('x'):rep(990)) end)\n"
+                       "flood(me) assert(#process.request(server, 1) == 990)\n"
+                       /* a number has no bytes in the mailbox, and a message above the limit never fits */
+                       "for i = 1, 1000 do assert(process.send(beside, i)) end\n"
+                       "fine, why = process.send(beside, ('x'):rep(70000)) assert(fine == nil and #why > 0)\n");
+}
+
+TEST(every_way_to_start_a_process_uses_the_default_mailbox_limit)
+{
+    fixture_passes(&w, "local me = process.self()\n" FLOOD
+                       /* this process was started from C */
+                       "assert(select(2, flood(me)) == 'the mailbox or queue is full')\n"
+                       "repeat until select(2, process.receive(0)) == 'timeout'\n"
+                       "local function started(...) process.receive() return ... end\n"
+                       "check(64, flood(started(process.spawn_linked(sleeper))))\n"
+                       "check(64, flood(started(process.spawn { sleeper, mailbox = 3000 })))\n"
+                       "local top = assert(supervisor.start { children = { { sleeper, name = 'child' } } })\n"
+                       "check(64, flood(started('child')))\n"
+                       /* a spawn may set another limit, or another policy */
+                       "check(1024, flood(started(process.spawn { sleeper, mailbox_bytes = '1MB' })))\n"
+                       "check(16, flood(started(process.spawn { sleeper, mailbox_bytes = '16KB' })))\n"
+                       "assert(flood(started(process.spawn { sleeper, overflow = 'drop_oldest' })) == 3000)\n");
+}
+
 /* Fixture for tests with a million active calls. These tests need a larger memory limit than the fixture of the other
  * tests has, and more time, because an interruption walks over all active calls. */
 static fixture deep;
@@ -306,6 +370,10 @@ int main(void)
         T(a_memory_limit_too_small_to_start_is_an_error),
         T(large_messages_arrive_unchanged),
         T(garbage_is_collected_before_a_kept_message_ends_the_process),
+        cmocka_unit_test_setup_teardown(a_flood_is_refused_at_the_default_mailbox_limit, open_small_mailbox_fixture,
+                                        fixture_close_shared),
+        cmocka_unit_test_setup_teardown(every_way_to_start_a_process_uses_the_default_mailbox_limit,
+                                        open_small_mailbox_fixture, fixture_close_shared),
         cmocka_unit_test(on_failure_reports_a_process_without_memory_for_its_messages),
         cmocka_unit_test(on_failure_reports_a_process_that_the_runtime_ends),
     };

@@ -103,6 +103,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->code_max == 0) opt->code_max = (size_t)256 << 10;
     if (opt->path == NULL) opt->path = "./?.lua";
     if (opt->log_level > FILCH_LUA_LOG_NONE) return filch_invalid("options.log_level is not one of FILCH_LUA_LOG_*");
+    if (opt->mailbox_bytes >= (size_t)1 << 28) return filch_invalid("options.mailbox_bytes is 256 MiB or more");
     if (opt->count > INT32_MAX) return filch_invalid("options.count is over 2^31 - 1");
     if (!fli_lua_names_known(opt->without))
         return filch_invalid("options.without has a name that is no function, such as process.terminate");
@@ -234,6 +235,7 @@ filch_err filch_lua_spawn(filch_lua *lua, filch_sched *sched, filch_lua_code *co
     if (opt.args == NULL && opt.arg_count > 0) return filch_invalid("options.args is NULL although arg_count is not 0");
     if (spawn.method != NULL || filch_kind_of(&spawn.args) != FILCH_KIND_NONE)
         return filch_invalid("options.spawn has a method or args: set them in filch_lua_spawn_options");
+    fli_lua_limit_mailbox(lua, &spawn);
     fli_lua_start start = { .lua = lua,
                             .code = code,
                             .method = opt.method,

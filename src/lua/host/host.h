@@ -78,6 +78,12 @@ struct filch_lua {
 void *fli_lua_chunk_take(struct filch_lua *lua, size_t size);
 void  fli_lua_chunk_give(struct filch_lua *lua, void *chunk, size_t size);
 
+/* Sets the limit of the mailbox of a Lua process (option `mailbox_bytes`), unless `spawn` has a limit in bytes. */
+static inline void fli_lua_limit_mailbox(const struct filch_lua *lua, filch_spawn_options *spawn)
+{
+    if (spawn->mailbox_bytes == 0) spawn->mailbox_bytes = lua->opt.mailbox_bytes;
+}
+
 /* Returns the seed of the random numbers of a process that is started from C. In a simulation the seed is drawn from
  * the seed of the run. */
 uint64_t fli_lua_seed(struct filch_lua *lua, filch_sched *sched);

@@ -193,6 +193,7 @@ static filch_pid spawn(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan)
         start.text = why.text;
         start.text_size = sizeof why.text;
         options.args = filch_ptr(&start);
+        fli_lua_limit_mailbox(p->lua, &options);
         err = filch_spawn(p->sched, &start.code->kind->type, &options, &pid);
     }
     fli_lua_code_drop(start.code);

@@ -385,6 +385,7 @@ static void read_child(lua_State *L, reader *r, int index, const char *by_defaul
     kept_start *kept = read_start(L, r, &plan, index);
     out->type = &kept->start.code->kind->type;
     options->args = filch_ptr(&kept->start);
+    fli_lua_limit_mailbox(r->p->lua, options);
 }
 
 /* ---- functions for other files -------------------------------------------------------------------------------- */
