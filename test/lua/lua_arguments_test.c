@@ -175,9 +175,11 @@ TEST(a_request_carries_the_pid_of_its_sender)
             "local asks = task.spawn(function() return process.request(mute, 1, 3600) end) time.sleep('1ms') "
             "asks:cancel()\n"
             "local fine, said = pcall(asks.await, asks) assert(not fine and said == 'cancelled', said)\n"
-            "local runs = task.spawn(function() return process.exec(function() time.sleep('30ms') end) end) "
-            "time.sleep('1ms') runs:cancel()\n"
-            "fine, said = pcall(runs.await, runs) assert(not fine and said == 'cancelled', said) time.sleep('50ms')\n"
+            "local runs = task.spawn(function() return process.exec(function() process.send(me, process.self()) "
+            "process.receive() end) end)\n"
+            "local slow = process.receive() runs:cancel()\n"
+            "fine, said = pcall(runs.await, runs) assert(not fine and said == 'cancelled', said)\n"
+            "process.send(slow, 'end') while process.alive(slow) do time.sleep('1ms') end time.sleep('1ms')\n"
             "process.terminate(mute) assert(select(2, process.receive(0)) == 'timeout')\n");
 }
 

@@ -89,7 +89,8 @@ static const char *const spent[] = {
     "local t = {} setmetatable(t, { __call = t }) local c <close> = setmetatable({}, { __close = t }) error('x')",
     "local t = {} setmetatable(t, { __call = t }) return -setmetatable({}, { __unm = t })",
     "local t = {} setmetatable(t, { __call = t }) task.spawn(function() t() end):await()",
-    "local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end t()",
+    /* One call may end before a watchdog that waits for a processor finds the step late, so the call is repeated. */
+    "local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end while true do t() end",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
     /* the loop is inside table.move, which executes no Lua instruction, so no hook checks the budget */
     ("local from, to = setmetatable({}, { __index = type }), setmetatable({}, { __newindex = type })"
@@ -498,8 +499,13 @@ TEST(compile_time_is_limited)
             "assert(why('if a then ' .. ('elseif a then '):rep(18000) .. 'end'):find('too long to compile', 1, true))\n"
             "assert(why(('goto x '):rep(5000) .. '::x::'):find('goto or break', 1, true))\n"
             "assert(why('while a do ' .. ('break '):rep(5000) .. 'end'):find('goto or break', 1, true))\n"
-            "assert(why((' '):rep(300000)):find('larger than', 1, true))\n"
-            "assert(load(('goto x '):rep(1000) .. '::x::'))\n"
+            "assert(why((' '):rep(300000)):find('larger than', 1, true))\n");
+}
+
+TEST(texts_that_compile_fast_are_not_refused)
+{
+    fixture_passes(
+        &w, "assert(load(('goto x '):rep(1000) .. '::x::'))\n"
             "assert(load('return ' .. ('a and '):rep(100) .. '5')() == nil)\n"
             "local n = 0 assert(load(function() n = n + 1 return n == 1 and 'return ' or n < 100 and 'a and ' or n == "
             "100 and 'a' or nil end))\n");
@@ -651,6 +657,8 @@ int main(void)
         T(the_budget_error_names_the_budget_and_has_its_own_code),
         T(no_lua_handler_runs_after_the_budget_is_exhausted),
         T(compile_time_is_limited),
+        cmocka_unit_test_setup_teardown(texts_that_compile_fast_are_not_refused, open_large_budget_fixture,
+                                        fixture_close_shared),
         T(a_sort_is_stable_and_a_failed_sort_leaves_the_table_unchanged),
         T(a_coroutine_that_is_being_closed_cannot_yield),
         cmocka_unit_test_setup_teardown(a_long_chain_of_coroutine_closes_is_an_error_not_a_crash,

@@ -13,19 +13,19 @@ static int open_fixture(void **state)
 
 TEST(tasks_run_concurrently_and_can_be_awaited)
 {
-    fixture_passes(&w,
-                   "local order = {}\n"
-                   "local a = task.spawn(function(x) time.sleep('20ms') order[#order + 1] = 'a' return x, 2 end, 1)\n"
-                   "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' return 'b' end)\n"
-                   "assert(a:status() == 'running' and b:await() == 'b')\n"
-                   "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and "
-                   "a:status() == 'done')\n"
-                   "assert(a:await() == 1)\n"
-                   "local slow = task.spawn(function() time.sleep(3600) end)\n"
-                   "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
-                   "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
-                   "local bad = task.spawn(function() time.sleep('1ms') error({ code = 7 }) end)\n"
-                   "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
+    fixture_passes(
+        &w, "local order, go = {}, channel.new(1)\n"
+            "local a = task.spawn(function(x) go:receive() order[#order + 1] = 'a' return x, 2 end, 1)\n"
+            "local b = task.spawn(function() time.sleep('1ms') order[#order + 1] = 'b' go:send(1) return 'b' end)\n"
+            "assert(a:status() == 'running' and b:await() == 'b')\n"
+            "local x, y = a:await() assert(x == 1 and y == 2 and order[1] == 'b' and order[2] == 'a' and "
+            "a:status() == 'done')\n"
+            "assert(a:await() == 1)\n"
+            "local slow = task.spawn(function() time.sleep(3600) end)\n"
+            "local r, why = slow:await('5ms') assert(r == nil and why == 'timeout')\n"
+            "assert(slow:cancel() and not pcall(slow.await, slow) and slow:status() == 'failed')\n"
+            "local bad = task.spawn(function() time.sleep('100ms') error({ code = 7 }) end)\n"
+            "local fine, e = pcall(bad.await, bad) assert(not fine and e.code == 7)\n");
 }
 
 TEST(a_coroutine_in_which_a_task_waits_cannot_be_resumed_or_closed)

@@ -134,7 +134,7 @@ TEST(code_in_use_counts_in_the_total_memory)
             "local fine, no = pcall(process.spawn, f)\n"
             "assert(not fine and no:find('the code: all processes together may hold 8388608 bytes', 1, true), no)\n"
             "supervisor.stop(sup)\n"
-            "for i = 1, 100 do fine, no = pcall(process.exec, f) if fine then break end time.sleep('10ms') end\n"
+            "for i = 1, 3000 do fine, no = pcall(process.exec, f) if fine then break end time.sleep('10ms') end\n"
             "assert(fine, no)\n");
 }
 
