@@ -46,13 +46,16 @@ static int set_up(void **state)
     same(symlink("../secret.lua", at(inside, "out.lua")), 0);
     same(symlink("/dev/zero", at(inside, "zero.lua")), 0);
     same(mkfifo(at(inside, "fifo.lua"), 0600), 0);
+    put(at(inside, "huge.lua"), "");
+    same(truncate(at(inside, "huge.lua"), (off_t)1 << 40), 0);
     same(mkdir(at(inside, "folder.lua"), 0700), 0);
     return 0;
 }
 
 static int clean_up(void **state)
 {
-    static const char *const names[] = { "code.lua", "empty.lua", "again.lua", "out.lua", "zero.lua", "fifo.lua" };
+    static const char *const names[] = { "code.lua", "empty.lua", "again.lua", "out.lua",
+                                         "zero.lua", "fifo.lua",  "huge.lua" };
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) same(unlink(at(inside, names[i])), 0);
     same(rmdir(at(inside, "folder.lua")), 0);
@@ -97,6 +100,8 @@ TEST(missing_outside_irregular_and_too_large_files_are_refused)
     same(read_it(at(inside, "fifo.lua"), 100, ""), FLI_REGULAR_OTHER);
     same(read_it(at(inside, "folder.lua"), 100, ""), FLI_REGULAR_OTHER);
     same(read_it(at(inside, "code.lua"), 7, ""), FLI_REGULAR_TOO_LARGE);
+    /* a sparse file of 1 TiB: refused by its size, before memory is allocated or a byte is read */
+    same(read_it(at(inside, "huge.lua"), 262144, ""), FLI_REGULAR_TOO_LARGE);
     same(read_it("", 100, ""), FLI_REGULAR_MISSING);
     assert_false(fli_regular_exists(at(inside, "fifo.lua"), roots, NULL, 0));
     assert_false(fli_regular_exists(at(inside, "out.lua"), roots, NULL, 0));

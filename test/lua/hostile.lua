@@ -17,7 +17,7 @@ local function me() return process.self() end
 local rows = {
   ["assert"] = function() assert(false, looping) end,
   ["blob.is"] = function() blob.is(blob.new(big())) end,
-  ["blob.new"] = function() return blob.new(big()) == blob.new(big()) end,
+  ["blob.new"] = function() local b = blob.new(big()) return b == blob.new(big()), #tostring(b), b:sub(2) end,
   ["channel.new"] = function() return channel.new(1 << 40) end,
   ["channel.select"] = function() channel.select(tables(), 0) end,
   ["collectgarbage"] = function() tables() collectgarbage() end,
@@ -39,8 +39,10 @@ local rows = {
   ["fs.rmdir"] = function() fs.rmdir("/proc/none") end,
   ["fs.stat"] = function() fs.stat(("/."):rep(10000)) end,
   ["ipairs"] = function() for _ in ipairs(with("__index", function() return 1 end)) do end end,
-  ["json.decode"] = function() json.decode(text()) end,
-  ["json.encode"] = function() json.encode(numbers()) json.encode(fields()) json.encode(big()) end,
+  ["json.decode"] = function()
+    json.decode(text()) json.decode(keep("digits", function() return ("1"):rep(3 << 20) end)) json.decode('"' .. big() .. '"')
+  end,
+  ["json.encode"] = function() json.encode(numbers()) json.encode(fields()) json.encode(big()) json.encode(zeros()) end,
   ["json.list"] = function() json.list(numbers()) end,
   ["load"] = function()
     load(loop) load(os.date) load("return " .. ("a and "):rep(40000) .. "a") load("return {" .. ("{},"):rep(60000) .. "}")
@@ -91,7 +93,7 @@ local rows = {
   ["string.byte"] = function() big():byte(1, 140000) big():byte(1, -1) end,
   ["string.char"] = function() string.char(big():byte(1, 140000)) end,
   ["string.find"] = function()
-    pcall(string.find, ("a"):rep(3000), (".-"):rep(30) .. "b") big():find("[^x]") big():find(("x"):rep(1000) .. "y", 1, true)
+    pcall(string.find, ("a"):rep(3000), (".-"):rep(30) .. "b") big():find("[^x]") big():find(("x"):rep(1000) .. "y", 1, true) big():find("xxxxxy", 1, true)
   end,
   ["string.format"] = function()
     local t = {} for i = 1, 990 do t[i] = 1e308 end
