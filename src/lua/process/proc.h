@@ -235,7 +235,8 @@ void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, but leaves a pending cancel pending. */
 void fli_lua_wait_begin_uncancelled(lua_State *L, fli_lua_proc *p);
-/* Returns true if Lua can yield here. */
+/* Returns true if the running code can wait here: Lua can yield, and a task runs. No task runs in a job of work.run,
+ * which is resumed too, so that Lua could yield. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, for a call that often returns without waiting: raises no error where Lua cannot
  * yield. */

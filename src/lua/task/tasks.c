@@ -177,7 +177,7 @@ void fli_lua_check_cancel(lua_State *L, fli_lua_proc *p)
 
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p)
 {
-    return p->no_yield == 0 && lua_isyieldable(L);
+    return p->current != NULL && p->no_yield == 0 && lua_isyieldable(L);
 }
 
 static int refuse_to_wait(lua_State *L)
