@@ -109,7 +109,7 @@ static int compare(const void *a, const void *b)
 
 /* Pushes each key of the table and the text of the key. Returns the number of fields, at most FIELDS_MAX. Sets *more if
  * the table has further fields. */
-static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
+static size_t push_fields(lua_State *L, int table, bool *more)
 {
     size_t count = 0;
     *more = false;
@@ -124,13 +124,25 @@ static size_t list_fields(lua_State *L, int table, field *fields, bool *more)
         }
         luaL_checkstack(L, 8, "too many fields");
         if (count % ROUNDS == ROUNDS - 1) fli_lua_budget_walk(L);
-        fields[count].key = lua_gettop(L);
-        fields[count].name = luaL_tolstring(L, -1, &fields[count].size);
+        luaL_tolstring(L, -1, NULL);
         count++;
-        lua_pushvalue(L, fields[count - 1].key); /* key from which lua_next continues */
+        lua_pushvalue(L, -2); /* key from which lua_next continues */
     }
-    qsort(fields, count, sizeof *fields, compare);
     return count;
+}
+
+/* Pushes the list of `count` fields sorted by name, whose keys and texts are on the stack from index `key` on. The list
+ * is a userdata: 2.4 KB on the C stack, at each level of the fields of nested calls of log, would overflow the stack of
+ * a worker. */
+static const field *push_list(lua_State *L, int key, size_t count)
+{
+    field *fields = lua_newuserdatauv(L, count * sizeof *fields, 0);
+    for (size_t i = 0; i < count; i++, key += 2) {
+        fields[i].key = key;
+        fields[i].name = lua_tolstring(L, key + 1, &fields[i].size);
+    }
+    if (count > 0) qsort(fields, count, sizeof *fields, compare);
+    return fields;
 }
 
 static void add_value(line *l, int depth);
@@ -138,11 +150,11 @@ static void add_value(line *l, int depth);
 /* Writes all fields of the table at `table`, with `between` before each except the first. */
 static void add_fields(line *l, int table, const char *between, int depth)
 {
-    lua_State *L = l->L;
-    field      fields[FIELDS_MAX];
-    int        top = lua_gettop(L);
-    bool       more;
-    size_t     count = list_fields(L, table, fields, &more);
+    lua_State   *L = l->L;
+    int          top = lua_gettop(L);
+    bool         more;
+    size_t       count = push_fields(L, table, &more);
+    const field *fields = push_list(L, top + 1, count);
     for (size_t i = 0; i < count && l->size < LINE_MAX_BYTES; i++) {
         if (i > 0) add_str(l, between);
         add_word(l, fields[i].name, fields[i].size);

@@ -12,8 +12,9 @@
 enum { UNYIELDING_MAX = 10000, COUNT = 2048 };
 
 /* Limit for the bytes of C stack between the beginning of a step and the innermost coroutine that is being closed. On
- * top of these bytes Lua may nest 200 C calls of up to 5 KiB each (log.info inside __tostring). A worker's stack has at
- * least 2 MiB (port/thread.c). */
+ * top of these bytes Lua may nest 200 C calls of up to 1.8 KiB each (string.format inside __tostring), and the new code
+ * of an upgrade may nest 200 more; test/lua/lua_stack_test.c measures all functions. A worker's stack has at least 2
+ * MiB (port/thread.c). */
 enum { CLOSE_STACK_MAX = 128 << 10 };
 
 /* A walk (see fli_lua_budget_over) may take WALK_TIMES times `runaway_ns` for each WALK_MEMORY bytes of the memory
