@@ -525,9 +525,11 @@ void fli_lua_libs_install(lua_State *L)
     lua_pop(L, 1);
 
     lua_pushlightuserdata(L, NULL);
-    lua_createtable(L, 0, 1);
+    lua_createtable(L, 0, 2);
     lua_pushcfunction(L, fli_lua_pid_text);
     lua_setfield(L, -2, "__tostring");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable"); /* a program cannot get the table, so a pid is never shown as another text */
     lua_setmetatable(L, -2);
     lua_pop(L, 1);
 }

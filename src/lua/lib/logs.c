@@ -212,6 +212,7 @@ static int write_log(lua_State *L, uint32_t level)
     static const char *const names[] = { "debug", "info", "warn", "error" };
     fli_lua_proc            *p = fli_lua_for(L);
     size_t                   size;
+    char                     pid[FLI_LUA_PID_TEXT];
     line                     l;
     if (level < p->lua->opt.log_level) return 0;
     luaL_tolstring(L, 1, NULL);
@@ -221,8 +222,8 @@ static int write_log(lua_State *L, uint32_t level)
     add_time(&l, p);
     add_str(&l, names[level]);
     add_str(&l, " ");
-    fli_lua_push_pid(L, p->self);
-    add_str(&l, luaL_tolstring(L, -1, NULL));
+    fli_lua_pid_write(p, p->self, pid);
+    add_str(&l, pid);
     add_str(&l, " ");
     add_str(&l, p->code->kind->name); /* escaped when the kind was created */
     add_str(&l, ": ");

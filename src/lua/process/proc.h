@@ -382,7 +382,10 @@ void      fli_lua_close(void *self);
  * Returns false if start->bytes are not valid. */
 bool fli_lua_push_start(lua_State *L, const fli_lua_start *start);
 
-int fli_lua_pid_text(lua_State *L); /* tostring of a pid */
+enum { FLI_LUA_PID_TEXT = 48 };
+/* Writes the pid as `p` prints it: "<4.1>" if the process is on the node of `p`. Calls no function of the program. */
+void fli_lua_pid_write(const fli_lua_proc *p, filch_pid pid, char text[FLI_LUA_PID_TEXT]);
+int  fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 
 /* ---- base.c, receive.c ------------------------------------------------------------------------------------------ */
 

@@ -59,16 +59,21 @@ filch_pid fli_lua_check_pid(lua_State *L, int index)
     return pid;
 }
 
+void fli_lua_pid_write(const fli_lua_proc *p, filch_pid pid, char text[FLI_LUA_PID_TEXT])
+{
+    unsigned low = (unsigned)(pid.serial & UINT32_MAX), high = (unsigned)(pid.serial >> 32);
+    if (pid.node == p->self.node) snprintf(text, FLI_LUA_PID_TEXT, "<%u.%u>", low, high);
+    else snprintf(text, FLI_LUA_PID_TEXT, "<%016llx:%u.%u>", (unsigned long long)pid.node, low, high);
+}
+
 int fli_lua_pid_text(lua_State *L)
 {
-    char           text[80];
+    char           text[FLI_LUA_PID_TEXT];
     filch_pid      pid = { 0, 0 };
     const request *from = to_request(L, 1);
     if (from != NULL) pid = from->from;
     else if (!fli_lua_to_pid(L, 1, &pid)) luaL_typeerror(L, 1, "pid");
-    unsigned low = (unsigned)(pid.serial & UINT32_MAX), high = (unsigned)(pid.serial >> 32);
-    if (pid.node == fli_lua_self(L)->self.node) snprintf(text, sizeof text, "<%u.%u>", low, high);
-    else snprintf(text, sizeof text, "<%016llx:%u.%u>", (unsigned long long)pid.node, low, high);
+    fli_lua_pid_write(fli_lua_self(L), pid, text);
     lua_pushstring(L, text);
     return 1;
 }
