@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/escape.h"
 #include "base/versioned.h"
 #include "supervise/answer.h"
 #include "supervise/children.h"
@@ -442,12 +443,13 @@ static void explain(supervisor *s, const fli_child *c, filch_err why, const filc
     snprintf(s->why, sizeof s->why, "too many restarts, the last of '%s': %.*s", c->spec.id, (int)line, text);
 }
 
-/* Writes a line to the scheduler's log hook: which child failed, and why. */
+/* Writes a line to the scheduler's log hook: which child failed, and why. The id is escaped, because a script may have
+ * chosen it. */
 static void log_failure(const supervisor *s, filch_log_level level, const char *what, const fli_child *c, filch_err why)
 {
-    char text[FILCH_LOG_MAX];
-    snprintf(text, sizeof text, "%s: '%s', %s", what, c->spec.id,
-             why == FILCH_OK ? "which had ended" : filch_err_text(why));
+    char text[FILCH_LOG_MAX], id[160]; /* an id that becomes longer by the escapes is cut */
+    (void)fli_escape(id, sizeof id, c->spec.id, strlen(c->spec.id));
+    snprintf(text, sizeof text, "%s: '%s', %s", what, id, why == FILCH_OK ? "which had ended" : filch_err_text(why));
     (void)filch_log(s->sched, level, why, text);
 }
 

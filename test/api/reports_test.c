@@ -303,6 +303,21 @@ TEST(a_supervisor_logs_each_restart_and_that_it_gives_up)
     fixture_end(&w);
 }
 
+TEST(the_id_of_a_child_cannot_look_like_a_line_of_the_log)
+{
+    static const filch_type       failing = { .name = "failing", .step = failing_step };
+    static const filch_child      children[] = { { .id = "a\nerror: b\x1b[31m", .type = &failing } };
+    static const filch_supervisor tree = { .children = children, .child_count = 1, .intensity = 2 };
+    fixture                       w;
+    filch_pid                     pid;
+    begin_default(&w);
+    ok(filch_supervise(w.sched, &tree, NULL, &pid));
+    fixture_tick(&w);
+    same(reports.lines, 3);
+    for (size_t i = 0; i < 3; i++) assert_non_null(strstr(reports.text[i], "'a\\nerror: b\\x1b[31m'"));
+    fixture_end(&w);
+}
+
 TEST(dropped_messages_are_logged_with_their_number)
 {
     fixture w;
@@ -370,6 +385,7 @@ int main(void)
         cmocka_unit_test(log_lines_of_a_process_carry_its_pid_and_type),
         cmocka_unit_test(without_on_log_nothing_is_logged),
         cmocka_unit_test(a_supervisor_logs_each_restart_and_that_it_gives_up),
+        cmocka_unit_test(the_id_of_a_child_cannot_look_like_a_line_of_the_log),
         cmocka_unit_test(dropped_messages_are_logged_with_their_number),
         cmocka_unit_test(steps_that_take_long_are_logged),
         cmocka_unit_test(a_process_ended_by_force_is_logged_and_reported_as_a_failure),

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/escape.h"
 #include "lua/host/code.h"
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
@@ -152,15 +153,17 @@ static int process_upgradable(lua_State *L)
 }
 
 /* Logs that processes cannot be upgraded to the newest version of the file. Logs one line per version, for the first
- * process that fails. */
+ * process that fails. The script chooses `why`, and the file its path, so both are escaped. */
 static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
-    char     line[640];
+    char     line[640], path[200], reason[300];
     uint64_t version = fli_load_rlx(&file->version);
     if (fli_load_rlx(&file->logged_version) == version) return;
     fli_store_rlx(&file->logged_version, version);
-    int size = snprintf(line, sizeof line, "%.200s has changed, and its processes go on with the old code: %.300s\n",
-                        file->path, why);
+    (void)fli_escape(path, sizeof path, file->path, strlen(file->path));
+    (void)fli_escape(reason, sizeof reason, why, strlen(why));
+    int size =
+        snprintf(line, sizeof line, "%s has changed, and its processes go on with the old code: %s\n", path, reason);
     fli_lua_log_line(p->lua, line, (size_t)size);
 }
 
