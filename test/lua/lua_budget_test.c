@@ -363,6 +363,20 @@ TEST(long_calls_of_c_functions_let_other_processes_run)
     "local empty = {} for i = 1, 60000 do empty[i * 3] = true end for i = 1, 60000 do empty[i * 3] = nil end\n" \
     "local function many(n, value) local t = {} for i = 1, n do t[i] = value or empty end return t end\n"
 
+/* `all`: a function from which 2,744 functions with 50 KB of code each are reached by upvalues only. Their nine
+ * prototypes are more than the cache of known functions holds, so each function is dumped. */
+#define CLOSURES                                                                                                      \
+    "local code = {} for i = 1, 9 do\n"                                                                               \
+    "local text = 'local x return function() return x, [[' .. ('x'):rep(50000) .. i .. ']] end'\n"                    \
+    "repeat code[i] = load(text) until code[i] end\n" /* the time limit of load() may be too short for this text */   \
+    "local names = 'a,b,c,d,e,f,g,h,i,j,k,l,m,n'\n"                                                                   \
+    "local group = load('local make = ... local ' .. names .. ' = table.unpack(make()) return function() "            \
+    "return ' .. names .. ' end')\n"                                                                                  \
+    "local function list(make) return function() local t = {} for i = 1, 14 do t[i] = make(i) end return t end end\n" \
+    "local function leaves() return group(list(function(i) return code[i % 9 + 1]() end)) end\n"                      \
+    "local function groups() return group(list(leaves)) end\n"                                                        \
+    "local all = group(list(groups))\n"
+
 /* Each chunk runs a loop in a C function that would take seconds and cannot be interrupted. */
 TEST(a_c_traversal_over_its_budget_ends_its_process)
 {
@@ -380,9 +394,12 @@ TEST(a_c_traversal_over_its_budget_ends_its_process)
         ("local t = {} for i = 1, 20000 do t[i] = {} end process.send(process.self(), t)\n"
          "process.receive(many(20000), 0)"),
         "empty[1] = function() end supervisor.start { children = many(20000) }",
+        CLOSURES "process.spawn(all)",
+        CLOSURES "process.spawn(function() end, { all })",
+        CLOSURES "work.run(all)",
     };
     for (size_t i = 0; i < sizeof walks / sizeof walks[0]; i++) {
-        char chunk[1024];
+        char chunk[2048];
         snprintf(chunk, sizeof chunk, EMPTIED "%s", walks[i]);
         drive(chunk, true);
     }

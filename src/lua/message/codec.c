@@ -60,8 +60,8 @@ enum { MOVE_SIZE = 16384 };
 
 /* Number of values between two checks of the budget; a check is due every few microseconds. PAIR_LOOKS, for the keys of
  * a table, is smaller, because a program can choose keys with equal hashes: then one insertion may take as long as all
- * earlier insertions together. */
-enum { LOOKS = 128, PAIR_LOOKS = 4 };
+ * earlier insertions together. VARIABLE_LOOKS: for the variables of a function. */
+enum { LOOKS = 128, PAIR_LOOKS = 4, VARIABLE_LOOKS = 16 };
 
 /* ---- bytes -------------------------------------------------------------------------------------------------- */
 
@@ -474,6 +474,7 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
         return true;
     }
     if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent: at most 100 levels");
+    if (fli_lua_budget_over(w->L)) return refuse_time(w, up); /* the code of the function may have to be dumped */
     int env = fli_lua_env_of(w->L, index);
     if (!fli_lua_function_add(functions, lua_topointer(w->L, index), &number)) return refuse_size(w, up);
     if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);
@@ -481,6 +482,8 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
     for (int i = 1; i <= variables; i++) {
         frame this_frame = { .up = up, .name = lua_getupvalue(w->L, index, i) };
         lua_pop(w->L, 1);
+        /* the time to find a variable grows with the number of variables that were written */
+        if (i % VARIABLE_LOOKS == 0 && fli_lua_budget_over(w->L)) return refuse_time(w, &this_frame);
         if (i != env && !write_variable(w, index, i, number, &this_frame, depth + 1)) return false;
     }
     return true;
