@@ -299,8 +299,10 @@ void fli_lua_code_drop(fli_lua_code *code)
     /* PAIR lua.code, release half: this thread's reads of the code come before evict() frees the code. The count stays
      * above 0, because the cache keeps one reference. */
     if (fli_sub_acqrel(&code->refs, 1) != 2) return;
-    /* The number of unused bytes is exact only while no other thread uses the same code. It may be too small for a
-     * moment, so it is compared as a signed number. evict() sets it to 0. */
+    /* If another thread publishes the template of this code after `size` was read, the template is missing here, but
+     * find() subtracts it later. So the number of unused bytes may be too small, and below zero: it is compared as a
+     * signed number. Each code has one template, so it is too small by the templates of the cache at most, until
+     * evict() sets it to 0. */
     if ((int64_t)(fli_add_rlx(&lua->code_unused, size) + size) > UNUSED_MAX) fli_lua_code_evict(lua);
 }
 
