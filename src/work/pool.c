@@ -379,15 +379,17 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
 {
     fli_mutex_lock(&pool->lock);
     FLI_ASSERT(pool->closed);
-    bool in_time = true;
-    while (pool->thread_count > 0 && in_time) {
-        in_time = fli_cond_wait_until(&pool->quiet, &pool->lock, until_ns);
+    bool late = false;
+    /* After `until_ns` waits only for the free threads. Each of them leaves as soon as the system runs it. */
+    while (pool->thread_count > (late ? pool->busy_count : 0)) {
+        if (!fli_cond_wait_until(&pool->quiet, &pool->lock, late ? FLI_NEVER : until_ns)) late = true;
     }
     bool all_left = pool->thread_count == 0;
     /* Joins under the lock, so that two callers do not join the same thread. Joining does not block long: a thread with
      * the phase LEFT has released the lock (otherwise this thread would not hold it) and never takes it again. */
-    for (uint32_t i = 0; all_left && i < pool->thread_max; i++) {
-        if (pool->threads[i].phase == LEFT) fli_thread_join(&pool->threads[i].thread);
+    for (uint32_t i = 0; i < pool->thread_max; i++) {
+        if (pool->threads[i].phase != LEFT) continue;
+        fli_thread_join(&pool->threads[i].thread);
         pool->threads[i].phase = UNUSED;
     }
     fli_mutex_unlock(&pool->lock);

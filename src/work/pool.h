@@ -128,8 +128,9 @@ FILCH_MUST_USE fli_job *fli_workpool_withdraw(fli_workpool *pool, uint64_t seria
 /* Calls `cancel` of each job of the list `first`. */
 void fli_jobs_cancel(fli_job *first);
 
-/* Called after fli_workpool_close(): waits until all threads have left, but at most until `until_ns`, and joins them.
- * Returns false if a job still runs; then the caller must call it again later. */
+/* Called after fli_workpool_close(): waits until all threads have left, and joins them. Waits for the threads that run
+ * a job at most until `until_ns`; a thread without a job is waited for and joined in any case. Returns false if a job
+ * still runs; then the caller must call it again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
 /* For a pool with `by_hand`: runs one queued job on this thread. `nth` counts the queued jobs lane by lane, in each

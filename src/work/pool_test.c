@@ -598,6 +598,58 @@ TEST(join_gives_up_on_a_job_that_does_not_return_and_succeeds_when_it_has)
     gate_fini(&g);
 }
 
+/* Runs `count` jobs at once, and returns when they have ended and their threads are free. */
+static void make_free_threads(fli_workpool *pool, uint32_t count)
+{
+    gate g;
+    task tasks[4];
+    assert_true(count <= 4);
+    gate_init(&g, count, true);
+    for (uint32_t i = 0; i < count; i++) {
+        tasks[i] = task_for(&g);
+        ok(fli_workpool_submit(pool, &tasks[i].job));
+    }
+    gate_wait_ran(&g, count);
+    wait_not_busy(pool);
+    gate_fini(&g);
+}
+
+TEST(join_without_time_waits_for_threads_without_a_job)
+{
+    for (unsigned round = 0; round < 20; round++) {
+        static fli_workpool pool; /* static: if an assertion fails, threads still use it */
+        pool_init(&pool, 4, 8);
+        make_free_threads(&pool, 4);
+        fli_workpool_close(&pool);
+        assert_true(fli_workpool_join(&pool, 0));
+        fli_workpool_fini(&pool);
+    }
+}
+
+TEST(threads_without_a_job_are_joined_although_a_job_does_not_return)
+{
+    static fli_workpool pool; /* static: if an assertion fails, a thread still uses it */
+    static gate         g;
+    pool_init(&pool, 4, 8);
+    make_free_threads(&pool, 4);
+    gate_init(&g, 0, false);
+    static task stuck;
+    stuck = task_for(&g);
+    ok(fli_workpool_submit(&pool, &stuck.job));
+    gate_wait_inside(&g, 1);
+    fli_workpool_close(&pool);
+    assert_false(fli_workpool_join(&pool, 0));
+    unsigned started = 0;
+    for (uint32_t i = 0; i < pool.thread_max; i++) {
+        assert_int_not_equal(pool.threads[i].phase, LEFT); /* with this phase it would not be joined */
+        if (pool.threads[i].phase == STARTED) started++;
+    }
+    assert_int_equal(started, 1);
+    gate_open(&g);
+    pool_end(&pool);
+    gate_fini(&g);
+}
+
 static void join_it(void *arg)
 {
     FLI_ASSERT(fli_workpool_join(arg, FLI_NEVER));
@@ -777,6 +829,8 @@ int main(void)
         cmocka_unit_test(close_cancels_waiting_jobs_in_order_and_outside_the_lock),
         cmocka_unit_test(a_closed_pool_refuses_jobs),
         cmocka_unit_test(join_gives_up_on_a_job_that_does_not_return_and_succeeds_when_it_has),
+        cmocka_unit_test(join_without_time_waits_for_threads_without_a_job),
+        cmocka_unit_test(threads_without_a_job_are_joined_although_a_job_does_not_return),
         cmocka_unit_test(two_threads_may_join_at_once),
         cmocka_unit_test(every_job_runs_or_is_cancelled_once_if_the_pool_closes_meanwhile),
         cmocka_unit_test(every_job_runs_if_the_pool_is_not_closed),
