@@ -770,22 +770,25 @@ static bool late_timers_unpark(uint64_t searching)
     for (int64_t n = 1; n <= TOGETHER; n++) spawn_as(sched, &ordered, n);
     woken_count = 0;
     ok(filch_tick(sched, 0, NULL));
+    spawn_as(sched, &ordered, 1); /* so that a fairness pick has something to find */
     parked = (fli_worker){ .sched = sched };
     ok(fli_parker_init(&parked.idle.parker));
     parked.idle.is_parked = true;
-    idle->parked = &parked;
-    fli_store_rlx(&idle->word, FLI_PARKED_ONE + searching * FLI_SEARCHING_ONE);
+    idle->parked = idle->sentinel = &parked;
+    idle->sentinel_armed = true;
+    fli_store_rlx(&idle->word, FLI_PARKED_ONE + FLI_SENTINEL + searching * FLI_SEARCHING_ONE);
     fli_idle_update_hint_locked(idle);
     now_ns += FILCH_SECONDS(1);
     w->fair_countdown = 2;
     w->saw_continue = false;
-    spawn_as(sched, &ordered, 1); /* so that a fairness pick has something to find */
+    w->step_ns = 1; /* so short that the process which is woken is left to the sentinel */
     fli_current_set(&w->local);
     fli_worker_clock(w);
     fli_current_set(NULL);
     bool unparked = !parked.idle.is_parked;
     if (unparked) assert_true(fli_park(&parked.idle.parker, FLI_NEVER));
-    idle->parked = NULL;
+    idle->parked = idle->sentinel = NULL;
+    idle->sentinel_armed = false;
     fli_store_rlx(&idle->word, 0);
     fli_store_rlx(&idle->hint, 0);
     fli_parker_fini(&parked.idle.parker);
