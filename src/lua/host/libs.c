@@ -7,27 +7,36 @@
 
 #include "base/assert.h"
 #include "lua/host/code.h"
+#include "lua/host/entries.h"
 #include "lua/host/host.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 
+/* No name of a library or of a member is longer. Finding a name takes time proportional to its length. */
+enum { MEMBER_NAME_MAX = 64 };
+
 /* The functions of stock Lua that are used unchanged: they cannot access anything outside the process, cannot damage
- * the state, and do not run for long inside C. All other functions are replaced (src/lua/stdlib) or left out: io, os
- * except the clock, debug, package, string.dump, collectgarbage. */
+ * the state, and one call does not run for long inside C. All other functions are replaced (src/lua/stdlib) or left
+ * out: io, os except the clock, debug, package, string.dump, collectgarbage. */
 static const char *const stock[] = {
-    "_G.assert",         "_G.error",        "_G.getmetatable",  "_G.ipairs",
-    "_G.next",           "_G.rawequal",     "_G.rawget",        "_G.rawlen",
-    "_G.rawset",         "_G.select",       "_G.tonumber",      "_G.tostring",
-    "_G.type",           "_G._VERSION",     "coroutine.create", "coroutine.isyieldable",
-    "coroutine.running", "string.byte",     "string.len",       "string.sub",
-    "table.pack",        "math.abs",        "math.acos",        "math.asin",
-    "math.atan",         "math.ceil",       "math.cos",         "math.deg",
-    "math.exp",          "math.floor",      "math.fmod",        "math.huge",
-    "math.log",          "math.maxinteger", "math.mininteger",  "math.modf",
-    "math.pi",           "math.rad",        "math.sin",         "math.sqrt",
-    "math.tan",          "math.tointeger",  "math.type",        "math.ult",
-    "utf8.charpattern",  "utf8.codepoint",  "utf8.codes",       "utf8.len",
-    "utf8.offset",       "os.difftime",     "debug.traceback",
+    "_G.assert",         "_G.error",    "_G.getmetatable", "_G.next",          "_G.rawequal",
+    "_G.rawget",         "_G.rawlen",   "_G.rawset",       "_G.select",        "_G.tonumber",
+    "_G.tostring",       "_G.type",     "_G._VERSION",     "coroutine.create", "coroutine.isyieldable",
+    "coroutine.running", "string.byte", "string.len",      "string.sub",       "table.pack",
+    "math.abs",          "math.acos",   "math.asin",       "math.atan",        "math.ceil",
+    "math.cos",          "math.deg",    "math.exp",        "math.floor",       "math.fmod",
+    "math.huge",         "math.log",    "math.maxinteger", "math.mininteger",  "math.modf",
+    "math.pi",           "math.rad",    "math.sin",        "math.sqrt",        "math.tan",
+    "math.tointeger",    "math.type",   "math.ult",        "utf8.charpattern", "utf8.codepoint",
+    "utf8.len",          "utf8.offset", "os.difftime",     "debug.traceback",
 };
+
+/* Functions that take less than a microsecond whatever their arguments are: programs get them without an entry. The
+ * value of channel.inbox marks a case of channel.select and is compared with the function itself. */
+static const char *const brief[] = { "channel.inbox",     "coroutine.isyieldable",
+                                     "coroutine.running", "getmetatable",
+                                     "math.type",         "rawlen",
+                                     "string.len",        "type" };
 
 static const char *find_library(const fli_lua_names *names, const char *library)
 {
@@ -76,6 +85,14 @@ static bool is_left_out(const char *without, const fli_lua_member *member)
     return false;
 }
 
+static bool is_brief(const fli_lua_member *member)
+{
+    for (size_t i = 0; i < sizeof brief / sizeof brief[0]; i++) {
+        if (is_name_of(member, brief[i], strlen(brief[i]))) return true;
+    }
+    return false;
+}
+
 /* Adds a member. The number of members is fixed by the tables in Filch's sources, so there is always a free place. */
 static void add(fli_lua_names *names, const fli_lua_member *member)
 {
@@ -88,6 +105,7 @@ static void add(fli_lua_names *names, const fli_lua_member *member)
     }
     names->members[names->count] = *member;
     names->members[names->count].library = library;
+    names->members[names->count].entry = is_brief(member) ? member->fn : fli_lua_entry(names->count);
     names->places[find_place(names, library, member->name)] = (uint16_t)++names->count;
 }
 
@@ -135,12 +153,21 @@ static int harvest(lua_State *L)
                     { "string", "pack", &names->stock_pack },     { "string", "packsize", &names->stock_packsize },
                     { "string", "unpack", &names->stock_unpack }, { "math", "max", &names->stock_math_max },
                     { "math", "min", &names->stock_math_min },    { "string", "char", &names->stock_string_char },
-                    { "utf8", "char", &names->stock_utf8_char } };
+                    { "utf8", "char", &names->stock_utf8_char },  { "utf8", "codes", &names->stock_utf8_codes } };
     for (size_t i = 0; i < sizeof wrapped / sizeof wrapped[0]; i++) {
         lua_getglobal(L, wrapped[i].library);
         lua_getfield(L, -1, wrapped[i].name);
         *wrapped[i].into = lua_tocfunction(L, -1);
         FLI_ASSERT(*wrapped[i].into != NULL);
+        lua_settop(L, 1);
+    }
+    for (int lax = 0; lax < 2; lax++) {
+        lua_pushcfunction(L, names->stock_utf8_codes);
+        lua_pushliteral(L, "");
+        lua_pushboolean(L, lax);
+        lua_call(L, 2, 1);
+        names->stock_next_code[lax] = lua_tocfunction(L, -1);
+        FLI_ASSERT(names->stock_next_code[lax] != NULL);
         lua_settop(L, 1);
     }
     return 0;
@@ -173,6 +200,7 @@ static const struct {
     { fli_lua_random_members, 0 },
     { fli_lua_table_members, 0 },
     { fli_lua_sort_members, 0 },
+    { fli_lua_iterator_members, 0 },
     { fli_lua_number_members, 0 },
     { fli_lua_string_members, 0 },
     { fli_lua_coroutine_members, 0 },
@@ -234,7 +262,7 @@ static const fli_lua_member *find(const fli_lua_names *names, const char *librar
 static void push_member(lua_State *L, const fli_lua_member *member)
 {
     if (member->make != NULL) (void)member->make(L);
-    else if (member->fn != NULL) lua_pushcfunction(L, member->fn);
+    else if (member->fn != NULL) lua_pushcfunction(L, member->entry);
     else if (member->is_integer) lua_pushinteger(L, member->integer);
     else if (member->is_number) lua_pushnumber(L, member->number);
     else if (strcmp(member->name, "charpattern") == 0) lua_pushlstring(L, member->text, 14);
@@ -261,7 +289,7 @@ static int library_index(lua_State *L)
     size_t size;
     luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
-    if (name == NULL || strlen(name) != size) return 0;
+    if (name == NULL || size > MEMBER_NAME_MAX || strlen(name) != size) return 0;
     const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), name);
     if (member == NULL) return 0;
     push_member(L, member);
@@ -359,7 +387,7 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
     if (lua_getupvalue(L, index, 1) != NULL) return lua_pop(L, 1), false;
     const fli_lua_names *names = names_of(L);
     for (size_t i = 0; i < names->count; i++) {
-        if (names->members[i].fn != fn) continue;
+        if (names->members[i].fn == NULL || names->members[i].entry != fn) continue;
         *library = names->members[i].library != NULL ? names->members[i].library : "";
         *field = names->members[i].name;
         return true;
@@ -375,7 +403,7 @@ static int global_index(lua_State *L)
     size_t size;
     luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
-    if (name == NULL || strlen(name) != size) return 0;
+    if (name == NULL || size > MEMBER_NAME_MAX || strlen(name) != size) return 0;
     const fli_lua_names  *names = names_of(L);
     const fli_lua_member *member = find(names, NULL, name);
     const char           *library = member == NULL ? find_library(names, name) : NULL;
@@ -452,15 +480,20 @@ static bool to_number(lua_State *L, int index)
     return text != NULL && lua_type(L, index) == LUA_TSTRING && lua_stringtonumber(L, text) == size + 1;
 }
 
-static int arithmetic(lua_State *L, int op, const char *event)
+static int go_on_arithmetic(lua_State *L, int status, lua_KContext op)
 {
+    static const char *const events[] = {
+        [LUA_OPADD] = "__add", [LUA_OPSUB] = "__sub", [LUA_OPMUL] = "__mul",  [LUA_OPMOD] = "__mod",
+        [LUA_OPPOW] = "__pow", [LUA_OPDIV] = "__div", [LUA_OPIDIV] = "__idiv"
+    };
+    (void)status;
     lua_settop(L, 2);
     if (to_number(L, 1) && to_number(L, 2)) {
-        lua_arith(L, op);
+        lua_arith(L, (int)op);
         return 1;
     }
     lua_settop(L, 2);
-    if (lua_type(L, 2) == LUA_TSTRING || luaL_getmetafield(L, 2, event) == LUA_TNIL) {
+    if (lua_type(L, 2) == LUA_TSTRING || luaL_getmetafield(L, 2, events[op]) == LUA_TNIL) {
         return luaL_error(L, "attempt to perform arithmetic on a %s value", luaL_typename(L, to_number(L, 1) ? 2 : 1));
     }
     lua_insert(L, -3);
@@ -468,10 +501,11 @@ static int arithmetic(lua_State *L, int op, const char *event)
     return 1;
 }
 
-#define ARITHMETIC(name, op)                  \
-    static int string_##name(lua_State *L)    \
-    {                                         \
-        return arithmetic(L, op, "__" #name); \
+#define ARITHMETIC(name, op)                           \
+    static int string_##name(lua_State *L)             \
+    {                                                  \
+        fli_lua_budget_enter(L, op, go_on_arithmetic); \
+        return go_on_arithmetic(L, LUA_OK, op);        \
     }
 ARITHMETIC(add, LUA_OPADD)
 ARITHMETIC(sub, LUA_OPSUB)
@@ -481,12 +515,19 @@ ARITHMETIC(pow, LUA_OPPOW)
 ARITHMETIC(div, LUA_OPDIV)
 ARITHMETIC(idiv, LUA_OPIDIV)
 
-static int string_unm(lua_State *L)
+static int go_on_unm(lua_State *L, int status, lua_KContext ctx)
 {
+    (void)status, (void)ctx;
     lua_settop(L, 1);
     if (!to_number(L, 1)) return luaL_error(L, "attempt to perform arithmetic on a string value");
     lua_arith(L, LUA_OPUNM);
     return 1;
+}
+
+static int string_unm(lua_State *L)
+{
+    fli_lua_budget_enter(L, 0, go_on_unm);
+    return go_on_unm(L, LUA_OK, 0);
 }
 
 static const luaL_Reg string_events[] = { { "__add", string_add }, { "__sub", string_sub },   { "__mul", string_mul },

@@ -16,7 +16,8 @@
 typedef struct fli_lua_member {
     const char   *library, *name;
     lua_CFunction fn;
-    lua_CFunction make; /* pushes the value when the name is first used; raises only memory errors */
+    lua_CFunction entry; /* what programs get for `fn`: see entries.h. Set when the member is added. */
+    lua_CFunction make;  /* pushes the value when the name is first used; raises only memory errors */
     bool          is_integer, is_number;
     lua_Integer   integer;
     lua_Number    number;
@@ -36,7 +37,8 @@ typedef struct fli_lua_names {
     bool          may_register;
     uint16_t      places[FLI_LUA_PLACES]; /* hash table of member numbers, from 1 */
     lua_CFunction stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
-    lua_CFunction stock_math_max, stock_math_min, stock_string_char, stock_utf8_char;
+    lua_CFunction stock_math_max, stock_math_min, stock_string_char, stock_utf8_char, stock_utf8_codes;
+    lua_CFunction stock_next_code[2]; /* the iterators that utf8.codes returns: strict, lax */
 } fli_lua_names;
 
 /* Fills `names` with all members of Filch's libraries for which `rights` are granted, and with those functions of stock
@@ -87,6 +89,7 @@ extern const fli_lua_member fli_lua_pattern_members[];
 extern const fli_lua_member fli_lua_random_members[];
 extern const fli_lua_member fli_lua_table_members[];
 extern const fli_lua_member fli_lua_sort_members[];
+extern const fli_lua_member fli_lua_iterator_members[];
 extern const fli_lua_member fli_lua_number_members[];
 extern const fli_lua_member fli_lua_string_members[];
 extern const fli_lua_member fli_lua_coroutine_members[];

@@ -13,6 +13,7 @@
 
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
 #include "port/clock.h"
@@ -72,6 +73,7 @@ static const char *push_line(lua_State *L, size_t *size)
     luaL_buffinit(L, &line);
     for (int i = 1; i <= n; i++) {
         if (i > 1) fli_lua_add_char(&line, '\t');
+        fli_lua_budget_walk(L);
         luaL_tolstring(L, i, NULL);
         luaL_addvalue(&line);
     }

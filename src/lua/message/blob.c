@@ -11,6 +11,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/message/codec.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 
 /* HEAD: bytes before the contents of a blob. The block of a blob is a complete message: it begins with the mark of
@@ -157,17 +158,24 @@ static int blob_len(lua_State *L)
     return 1;
 }
 
-static int blob_text(lua_State *L)
+static int go_on_text(lua_State *L, int status, lua_KContext ctx)
 {
+    (void)status, (void)ctx;
     size_t      size;
     const char *bytes = fli_lua_blob_bytes(&check_blob(L, 1)->data, &size);
     lua_pushlstring(L, bytes, size);
     return 1;
 }
 
-/* b:sub(i [, j]) -> text; i and j count as in string.sub */
-static int blob_sub(lua_State *L)
+static int blob_text(lua_State *L)
 {
+    fli_lua_budget_enter(L, 0, go_on_text);
+    return go_on_text(L, LUA_OK, 0);
+}
+
+static int go_on_sub(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
     size_t      size;
     const char *bytes = fli_lua_blob_bytes(&check_blob(L, 1)->data, &size);
     lua_Integer length = (lua_Integer)size, from = luaL_checkinteger(L, 2), to = luaL_optinteger(L, 3, -1);
@@ -180,14 +188,28 @@ static int blob_sub(lua_State *L)
     return 1;
 }
 
-static int blob_equal(lua_State *L)
+/* b:sub(i [, j]) -> text; i and j count as in string.sub */
+static int blob_sub(lua_State *L)
 {
+    fli_lua_budget_enter(L, 0, go_on_sub);
+    return go_on_sub(L, LUA_OK, 0);
+}
+
+static int go_on_equal(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
     const fli_lua_blob *a = to_blob(L, 1), *b = to_blob(L, 2);
     bool                same = a != NULL && b != NULL && filch_size(&a->data) == filch_size(&b->data) &&
                 (filch_raw(&a->data) == filch_raw(&b->data) ||
                  memcmp(filch_raw(&a->data), filch_raw(&b->data), filch_size(&a->data)) == 0);
     lua_pushboolean(L, same);
     return 1;
+}
+
+static int blob_equal(lua_State *L)
+{
+    fli_lua_budget_enter(L, 0, go_on_equal);
+    return go_on_equal(L, LUA_OK, 0);
 }
 
 static const luaL_Reg blob_methods[] = { { "len", blob_len }, { "sub", blob_sub }, { NULL, NULL } };

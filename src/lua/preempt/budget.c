@@ -72,10 +72,11 @@ void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p)
     if (p->runaway || is_spent(p, 1)) (void)fli_lua_budget_stop(L, p, TOO_LONG);
 }
 
-bool fli_lua_budget_due(lua_State *L)
+bool fli_lua_budget_due_late(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->simulated || !fli_lua_preempt_late(p)) return false;
+    if (p->runaway) fli_lua_budget_spend(L, p);
+    if (p->simulated || !fli_lua_preempt_late(p)) return false;
     if (fli_lua_job_of(p) != NULL) {
         fli_lua_preempt_now(L, p);
         return false;

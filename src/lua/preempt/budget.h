@@ -50,10 +50,26 @@ void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
 /* Ends the process: raises the final error with the text `words`. */
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
 
-/* For loops in C whose length a program determines; to be called every few microseconds. Returns true if the step is
- * late and Lua can yield here: the caller then saves its state and calls fli_lua_pause(). Raises the final error if the
- * budget is spent. */
-bool fli_lua_budget_due(lua_State *L);
+/* Slow path of fli_lua_budget_due(): the step may be late. */
+bool fli_lua_budget_due_late(lua_State *L);
+
+/* For loops in C whose length a program determines; to be called every few microseconds, and after each call of a
+ * function of the program. Returns true if the step is late and Lua can yield here: the caller then saves its state and
+ * calls fli_lua_pause(). Raises the final error if the budget is spent. */
+static inline bool fli_lua_budget_due(lua_State *L)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    bool                early = p == NULL || (p->runner != NULL && !fli_lua_is_late(p->runner));
+    return !early && fli_lua_budget_due_late(L);
+}
+
+/* Called at the beginning of a C function that programs can call and whose time may grow with its arguments. If the
+ * step is late and Lua can yield here, yields, and then `k` runs instead of the rest of the function. Raises the final
+ * error if the budget is spent: a loop in C that calls N functions must not get N calls more. */
+static inline void fli_lua_budget_enter(lua_State *L, lua_KContext ctx, lua_KFunction k)
+{
+    if (fli_lua_budget_due(L)) fli_lua_pause(L, ctx, k);
+}
 
 /* For walks in C that cannot be suspended (writing or reading a message, comparing a pattern, writing a log line); to
  * be called every few microseconds. Returns true if the walk has taken too long: WALK_TIMES times `runaway_ns` of

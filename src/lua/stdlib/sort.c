@@ -86,6 +86,7 @@ static bool is_right_less(lua_State *L, sort *s)
     lua_pushvalue(L, RIGHT);
     lua_pushvalue(L, LEFT);
     lua_callk(L, 2, 1, 0, go_on_compared);
+    s->rounds = ROUNDS; /* the function may be a C function that has taken long */
     return lua_toboolean(L, -1);
 }
 

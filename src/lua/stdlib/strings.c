@@ -18,7 +18,7 @@ enum {
     CHUNK = 16384,       /* bytes between two checks of the budget */
     FORMAT_MAX = 65536,  /* limit for the size of a format string in bytes */
     VALUES_MAX = 1000,   /* limit for the values of one string.format, because each may take some microseconds */
-    QUOTED_MAX = 1 << 17 /* limit for the bytes of a text for %q, because each byte may take 0.1 us */
+    QUOTED_MAX = 1 << 17 /* limit for the bytes of all texts for %q together: each byte may take 0.1 us */
 };
 
 /* ---- byte by byte ---------------------------------------------------------------------------------------------- */
@@ -126,37 +126,62 @@ static void check_format(lua_State *L)
     fli_lua_check_arg(L, size <= FORMAT_MAX, 1, "the format is longer than 65536 bytes");
 }
 
-/* Raises an error if an argument that the format converts to a number is a text that is too long. */
+static int go_on_format(lua_State *L, int status, lua_KContext ctx);
+
+/* Prepares argument `arg` for %s. Stock Lua would convert one value after the other without a check of the budget. A
+ * string or number is left to stock Lua: its metamethod __tostring checks the budget. */
+static void prepare_text(lua_State *L, int arg)
+{
+    int type = lua_type(L, arg);
+    if (type != LUA_TTABLE && type != LUA_TUSERDATA && type != LUA_TLIGHTUSERDATA) return;
+    if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_format); /* what has been converted stays converted */
+    luaL_tolstring(L, arg, NULL);
+    lua_replace(L, arg);
+}
+
+static void limit_bytes(lua_State *L, int arg, size_t *sum, size_t most, const char *words)
+{
+    if (lua_type(L, arg) == LUA_TSTRING) *sum += lua_rawlen(L, arg);
+    fli_lua_check_arg(L, *sum <= most, arg, words);
+}
+
+/* Prepares all arguments, and raises an error if texts are too long: a text that is converted to a number, all texts
+ * for %q together, and all texts for %s with a width or a precision together, whose bytes stock Lua counts. */
 static void check_values(lua_State *L)
 {
-    size_t      size;
+    size_t      size, quoted = 0, cut = 0, most = fli_lua_self(L)->heap.max;
     const char *format = lua_tolstring(L, 1, &size), *end = format + size;
     for (int arg = 2; (format = memchr(format, '%', (size_t)(end - format))) != NULL; format++) {
+        const char *mark = format;
         do format++;
         while (format < end &&
                (isdigit((unsigned char)*format) || (*format != '\0' && strchr("-+ #.", *format) != NULL)));
         if (format >= end) return; /* the format ends after a '%': stock Lua raises the error */
         if (*format == '%') continue;
-        if (*format != 's' && *format != 'q' && *format != 'p') fli_lua_check_digits(L, arg, arg);
+        if (*format == 's') {
+            prepare_text(L, arg);
+            if (format > mark + 1) limit_bytes(L, arg, &cut, most, "the values are too large");
+        } else if (*format == 'q') {
+            limit_bytes(L, arg, &quoted, QUOTED_MAX, "the texts for %q are longer than 131072 bytes");
+        } else if (*format != 'p') {
+            fli_lua_check_digits(L, arg, arg);
+        }
         arg++;
     }
 }
 
+static int go_on_format(lua_State *L, int status, lua_KContext ctx)
+{
+    (void)status, (void)ctx;
+    check_values(L);
+    return stock_of(L)->stock_format(L);
+}
+
 static int string_format(lua_State *L)
 {
-    int    count = lua_gettop(L);
-    size_t size;
     check_format(L);
-    fli_lua_check_arg(L, count <= VALUES_MAX, VALUES_MAX, "too many values for one format: at most 999");
-    check_values(L);
-    bool quotes = strstr(lua_tostring(L, 1), "%q") != NULL;
-    for (int i = 2; quotes && i <= count; i++) {
-        if (lua_type(L, i) == LUA_TSTRING) {
-            (void)lua_tolstring(L, i, &size);
-            fli_lua_check_arg(L, size <= QUOTED_MAX, i, "the text is longer than 131072 bytes: too long for %q");
-        }
-    }
-    return stock_of(L)->stock_format(L);
+    fli_lua_check_arg(L, lua_gettop(L) <= VALUES_MAX, VALUES_MAX, "too many values for one format: at most 999");
+    return go_on_format(L, LUA_OK, 0);
 }
 
 static int string_pack(lua_State *L)
