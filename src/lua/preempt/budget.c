@@ -20,6 +20,8 @@ enum { CLOSE_STACK_MAX = 128 << 10 };
 /* A walk (see fli_lua_budget_over) may take WALK_TIMES times `runaway_ns` for each WALK_MEMORY bytes of the memory
  * limit, so that a walk over all memory of a process succeeds on a slow processor too. */
 enum { WALK_TIMES = 4 };
+/* See is_unchecked(). More than 1, because a thread that waits for a processor is found in its step too. */
+enum { UNCHECKED_TIMES = 2 };
 #define WALK_MEMORY (UINT64_C(16) << 20)
 
 /* GROWTHS_MAX: in a simulation a stack that has doubled this many times, from 2,560 slots on, is not doubled again;
@@ -139,11 +141,16 @@ static bool grows_in_circles(lua_State *L, fli_lua_proc *p)
 
 /* Returns true if the step is late and has used `runaway_ns` of processor time since it last checked its budget. Lua
  * code and Filch's functions check the budget of a late step every few microseconds. So the step is inside stock Lua or
- * in a function of the embedder. */
+ * in a function of the embedder. A step that has not checked its budget since it became late has no such processor
+ * time; then the checks of the watchdog, two per slice, must have found the step for UNCHECKED_TIMES `runaway_ns`. */
 static bool is_unchecked(fli_lua_proc *p)
 {
     if (!fli_lua_preempt_late(p)) return false;
     uint64_t now = fli_clock_cpu_ns();
+    uint32_t found = p->runner != NULL ? fli_load_rlx(&p->runner->late) : 0;
+    if (p->stack_growth.checked_ns == 0 &&
+        found * (p->lua->opt.slice_ns / 2) / UNCHECKED_TIMES >= p->lua->opt.runaway_ns)
+        return true;
     if (p->stack_growth.checked_ns == 0) p->stack_growth.checked_ns = now;
     return now - p->stack_growth.checked_ns >= p->lua->opt.runaway_ns;
 }
