@@ -1,8 +1,12 @@
 /* patterns.c - string.find, match, gmatch and gsub, with the results of stock Lua.
  *
+ * The work of the matcher is counted in steps of about 10 ns: one item of the pattern at one position, SET_BYTES bytes
+ * of a set, or SAME_BYTES bytes that are compared with a capture.
+ *
  * A pattern that backtracks without end, such as ('a'):rep(3000):find(('.-'):rep(30) .. 'b'), fails after STEPS_MAX
  * steps at one position of the text. Matching at one position cannot be interrupted, so without this limit it would
- * occupy a worker for years. Between two positions, and in the function that gsub calls, other processes may run.
+ * occupy a worker for years. Between two positions, inside a replacement text, and in the function that gsub calls,
+ * other processes may run.
  * Design: docs/design/lua/budgets.md.
  */
 #include <ctype.h>
@@ -15,7 +19,9 @@
 #include "lua/value/checks.h"
 #include "lua/value/text.h"
 
-enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000, LOOKS = 64 };
+enum { CAPTURES_MAX = 32, DEPTH_MAX = 200, STEPS_MAX = 2000000 };
+/* LOOK_STEPS: number of steps, at all positions together, between two checks of the budget: about 0.2 ms. */
+enum { LOOK_STEPS = 20000, SET_BYTES = 8, SAME_BYTES = 64 };
 /* Values of `size` of a capture. OPEN: the capture has no end yet. POSITION: a position capture, which has no text. */
 enum { OPEN = -1, POSITION = -2 };
 
@@ -28,7 +34,9 @@ typedef struct matcher {
     lua_State  *L;
     const char *text, *text_end, *pattern_end;
     int         count, depth;
-    uint64_t    steps;
+    uint64_t    steps;     /* so far, at all positions */
+    uint64_t    steps_end; /* number of steps at which the match at this position fails */
+    uint64_t    look_at;   /* number of steps at which the budget is checked */
     capture     captures[CAPTURES_MAX];
 } matcher;
 
@@ -36,8 +44,16 @@ static const char *match_here(matcher *m, const char *s, const char *p);
 
 static void step(matcher *m)
 {
-    if (++m->steps > STEPS_MAX)
+    if (++m->steps > m->steps_end)
         luaL_error(m->L, "the pattern takes too long: it backtracks too often, make it simpler");
+}
+
+/* Called between two positions. Returns true if the caller must save its state and pause. */
+static bool is_due(matcher *m)
+{
+    if (m->steps < m->look_at) return false;
+    m->look_at = m->steps + LOOK_STEPS;
+    return fli_lua_budget_due(m->L);
 }
 
 /* ---- one character ------------------------------------------------------------------------------------------- */
@@ -45,7 +61,8 @@ static void step(matcher *m)
 /* Returns the end of the item at p: a character, an escape, or a set. Precondition: p is not the end of the pattern. */
 static const char *item_end(matcher *m, const char *p)
 {
-    char c = *p++;
+    const char *from = p;
+    char        c = *p++;
     if (c == '%') {
         if (p == m->pattern_end) luaL_error(m->L, "malformed pattern (ends with '%%')");
         return p + 1;
@@ -60,6 +77,7 @@ static const char *item_end(matcher *m, const char *p)
             p++;
         }
     } while (p == m->pattern_end || *p != ']');
+    m->steps += (uint64_t)(p - from) / SET_BYTES;
     return p + 1;
 }
 
@@ -83,35 +101,34 @@ static bool in_class(int c, int letter)
 }
 
 /* Returns true if c is in the set; p points to the byte after '[', `end` to ']'. */
-static bool in_set(int c, const char *p, const char *end)
+static bool in_set(matcher *m, int c, const char *p, const char *end)
 {
-    bool wanted = true;
-    if (*p == '^') {
-        wanted = false;
-        p++;
-    }
-    while (p < end) {
+    const char *from = p;
+    bool        wanted = *p != '^', found = false;
+    if (!wanted) p++;
+    while (p < end && !found) {
         if (*p == '%') {
-            if (in_class(c, (unsigned char)p[1])) return wanted;
+            found = in_class(c, (unsigned char)p[1]);
             p += 2;
         } else if (end - p > 2 && p[1] == '-') {
-            if ((unsigned char)p[0] <= c && c <= (unsigned char)p[2]) return wanted;
+            found = (unsigned char)p[0] <= c && c <= (unsigned char)p[2];
             p += 3;
-        } else if ((unsigned char)*p++ == c) {
-            return wanted;
+        } else {
+            found = (unsigned char)*p++ == c;
         }
     }
-    return !wanted;
+    m->steps += (uint64_t)(p - from) / SET_BYTES;
+    return found == wanted;
 }
 
-static bool fits(const matcher *m, const char *s, const char *p, const char *end)
+static bool fits(matcher *m, const char *s, const char *p, const char *end)
 {
     if (s == m->text_end) return false;
     int c = (unsigned char)*s;
     switch (*p) {
     case '.': return true;
     case '%': return in_class(c, (unsigned char)p[1]);
-    case '[': return in_set(c, p + 1, end - 1);
+    case '[': return in_set(m, c, p + 1, end - 1);
     default: return (unsigned char)*p == c;
     }
 }
@@ -184,7 +201,7 @@ static const char *match_frontier(matcher *m, const char *s, const char *p)
     if (p == m->pattern_end || *p != '[') luaL_error(m->L, "missing '[' after '%%f' in pattern");
     const char *end = item_end(m, p);
     int         before = s == m->text ? 0 : (unsigned char)s[-1], after = s == m->text_end ? 0 : (unsigned char)*s;
-    return !in_set(before, p + 1, end - 1) && in_set(after, p + 1, end - 1) ? end : NULL;
+    return !in_set(m, before, p + 1, end - 1) && in_set(m, after, p + 1, end - 1) ? end : NULL;
 }
 
 /* %1: matches the text of an earlier capture again. */
@@ -196,8 +213,14 @@ static const char *match_again(matcher *m, const char *s, int digit)
     }
     ptrdiff_t size = m->captures[n].size;
     if (size == POSITION) return NULL; /* a position capture has no text */
-    if (m->text_end - s < size || memcmp(m->captures[n].at, s, (size_t)size) != 0) return NULL;
-    return s + size;
+    if (m->text_end - s < size) return NULL;
+    for (const char *at = m->captures[n].at; size > 0;) {
+        ptrdiff_t part = size < SAME_BYTES ? size : SAME_BYTES;
+        if (memcmp(at, s, (size_t)part) != 0) return NULL;
+        at += part, s += part, size -= part;
+        step(m);
+    }
+    return s;
 }
 
 /* Matches the item at *p together with its repetition sign. If *go_on is set to true, the caller continues the match at
@@ -276,10 +299,10 @@ static const char *match_rest(matcher *m, const char *s, const char *p)
     return go_on ? s : NULL;
 }
 
-/* Matches the pattern from p on at the position s. Returns the end of the match, or NULL. */
+/* Matches the pattern from p on at the position s. Returns the end of the match, or NULL. Counts no step: match_rest()
+ * counts one, or matches at once because the pattern has ended. */
 static const char *match_here(matcher *m, const char *s, const char *p)
 {
-    step(m);
     if (++m->depth > DEPTH_MAX) luaL_error(m->L, "pattern too complex");
     const char *found = match_rest(m, s, p);
     m->depth--;
@@ -317,12 +340,14 @@ static void init(matcher *m, lua_State *L, const char *text, size_t size, const 
     m->text = text;
     m->text_end = text + size;
     m->pattern_end = pattern_end;
+    m->steps = 0;
+    m->look_at = LOOK_STEPS;
 }
 
 static const char *match_at(matcher *m, const char *s, const char *p)
 {
     m->count = m->depth = 0;
-    m->steps = 0;
+    m->steps_end = m->steps + STEPS_MAX;
     return match_here(m, s, p);
 }
 
@@ -340,7 +365,19 @@ static size_t begin_at(lua_Integer first, size_t size)
 static bool is_plain(const char *pattern, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
-        if (pattern[i] != '\0' && strchr("^$*+?.([%-", pattern[i]) != NULL) return false;
+        switch (pattern[i]) {
+        case '^':
+        case '$':
+        case '*':
+        case '+':
+        case '?':
+        case '.':
+        case '(':
+        case '[':
+        case '%':
+        case '-': return false;
+        default: break;
+        }
     }
     return true;
 }
@@ -366,9 +403,7 @@ static int search_from(lua_State *L, bool find, size_t at)
     matcher     m;
     init(&m, L, text, size, pattern + pattern_size);
     for (const char *s = text + at; s <= m.text_end; s++) {
-        if ((s - text) % LOOKS == LOOKS - 1 && s > text + at && fli_lua_budget_due(L)) {
-            fli_lua_pause(L, s - text, find ? go_on_find : go_on_match);
-        }
+        if (is_due(&m)) fli_lua_pause(L, s - text, find ? go_on_find : go_on_match);
         const char *end = match_at(&m, s, pattern + anchored);
         if (end != NULL && !find) return push_captures(&m, s, end);
         if (end != NULL) {
@@ -422,15 +457,15 @@ static int go_on_next(lua_State *L, int status, lua_KContext at);
 /* Iterator of gmatch. Upvalues: text, pattern, position to continue at (from 0), end of the last match (-1: none). */
 static int next_match(lua_State *L)
 {
+    fli_lua_budget_enter(L, 0, go_on_next);
     size_t      size, pattern_size;
     const char *text = lua_tolstring(L, lua_upvalueindex(1), &size);
     const char *pattern = lua_tolstring(L, lua_upvalueindex(2), &pattern_size);
     lua_Integer at = lua_tointeger(L, lua_upvalueindex(3)), last = lua_tointeger(L, lua_upvalueindex(4));
     matcher     m;
-    lua_Integer begin = at;
     init(&m, L, text, size, pattern + pattern_size);
     for (; at <= (lua_Integer)size; at++) {
-        if (at % LOOKS == LOOKS - 1 && at > begin && fli_lua_budget_due(L)) {
+        if (is_due(&m)) {
             lua_pushinteger(L, at);
             lua_replace(L, lua_upvalueindex(3));
             fli_lua_pause(L, 0, go_on_next);
@@ -464,15 +499,17 @@ static int string_gmatch(lua_State *L)
     return 1;
 }
 
-/* Stack indexes of gsub: text, pattern, replacement, the struct `replacing` (STATE), and the result so far. */
-enum { STATE = 4, RESULT };
+/* Stack indexes of gsub: text, pattern, replacement, the struct `replacing` (STATE), the result so far, and, during a
+ * pause inside the replacement text, the struct `matcher` with the captures. */
+enum { STATE = 4, RESULT, CAPTURES };
 
 typedef struct replacing {
     size_t      at, copied; /* next position to try; the text before `copied` has been copied to the result */
     size_t      from, end;  /* begin and end of the match that is being replaced */
     size_t      last;       /* end of the last match; SIZE_MAX: none */
+    size_t      next;       /* next byte of the replacement text to be read */
     lua_Integer count, max;
-    unsigned    looks;
+    bool        tried; /* the first position was tried */
 } replacing;
 
 static void add(lua_State *L, const char *from, size_t size)
@@ -486,25 +523,41 @@ static void add_capture(matcher *m, int n, const char *from, const char *end)
     push_capture(m, n, from, end);
     const char *text = lua_tolstring(m->L, -1, &size); /* a position is converted to its digits */
     add(m->L, text, size);
+    m->steps += size / SAME_BYTES;
     lua_pop(m->L, 1);
 }
 
-/* Appends the replacement text, with the captures in place of %0 to %9. */
-static void add_text(matcher *m, const char *from, const char *end)
+static int go_on_text(lua_State *L, int status, lua_KContext ctx);
+
+/* Pauses inside the replacement text. Matching again would give the captures again, but may take 20 ms. */
+static void pause_text(const matcher *m)
+{
+    matcher *kept = lua_newuserdatauv(m->L, sizeof *kept, 0);
+    *kept = *m;
+    fli_lua_pause(m->L, 0, go_on_text);
+}
+
+/* Appends the replacement text from r->next on, with the captures in place of %0 to %9. */
+static void add_text(matcher *m, replacing *r)
 {
     size_t      size;
-    const char *text = lua_tolstring(m->L, 3, &size), *text_end = text + size, *mark;
-    while ((mark = memchr(text, '%', (size_t)(text_end - text))) != NULL) {
-        add(m->L, text, (size_t)(mark - text));
+    const char *text = lua_tolstring(m->L, 3, &size), *text_end = text + size, *at = text + r->next, *mark;
+    const char *from = m->text + r->from, *end = m->text + r->end;
+    while ((mark = memchr(at, '%', (size_t)(text_end - at))) != NULL) {
+        add(m->L, at, (size_t)(mark - at));
         char c = mark + 1 < text_end ? mark[1] : '\0';
-        text = mark + 2;
+        at = mark + 2;
         if (c == '%') add(m->L, "%", 1);
         else if (c == '0') add(m->L, from, (size_t)(end - from));
         else if (c >= '1' && c <= '9') add_capture(m, c - '1', from, end);
         else luaL_error(m->L, "invalid use of '%%' in replacement string");
-        if (text >= text_end) return;
+        m->steps += 2;
+        if (is_due(m)) {
+            r->next = (size_t)(at - text);
+            pause_text(m);
+        }
     }
-    add(m->L, text, (size_t)(text_end - text));
+    add(m->L, at, (size_t)(text_end - at));
 }
 
 /* Appends the value on top of the stack, which the table or function returned for the match. If it is nil or false,
@@ -533,10 +586,13 @@ static void replace(matcher *m, replacing *r, const char *from, const char *end)
     add(L, m->text + r->copied, (size_t)(from - m->text) - r->copied);
     r->from = (size_t)(from - m->text);
     r->end = r->last = r->at = r->copied = (size_t)(end - m->text);
+    m->steps += (r->end - r->from) / SET_BYTES; /* the match is copied, and hashed if it is a key */
     if (lua_type(L, 3) == LUA_TSTRING) {
-        add_text(m, from, end);
+        r->next = 0;
+        add_text(m, r);
         return;
     }
+    m->look_at = 0; /* what is called here may be a C function that takes long */
     if (lua_istable(L, 3)) {
         push_capture(m, 0, from, end);
         lua_gettable(L, 3);
@@ -564,8 +620,9 @@ static int run_gsub(lua_State *L, replacing *r)
     bool        anchored = pattern_size > 0 && *pattern == '^';
     matcher     m;
     init(&m, L, text, size, pattern + pattern_size);
-    while (r->count < r->max && r->at <= size && !(anchored && r->looks > 0)) {
-        if (++r->looks % LOOKS == 0 && fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_gsub);
+    while (r->count < r->max && r->at <= size && !(anchored && r->tried)) {
+        if (is_due(&m)) fli_lua_pause(L, 0, go_on_gsub);
+        r->tried = true;
         const char *end = match_at(&m, text + r->at, pattern + anchored);
         if (end != NULL && (size_t)(end - text) != r->last) {
             r->count++;
@@ -581,6 +638,15 @@ static int go_on_gsub(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status, (void)ctx;
     return run_gsub(L, lua_touserdata(L, STATE));
+}
+
+static int go_on_text(lua_State *L, int status, lua_KContext ctx)
+{
+    replacing *r = lua_touserdata(L, STATE);
+    matcher    m = *(const matcher *)lua_touserdata(L, CAPTURES);
+    lua_settop(L, RESULT);
+    add_text(&m, r);
+    return go_on_gsub(L, status, ctx);
 }
 
 static int go_on_call(lua_State *L, int status, lua_KContext ctx)
