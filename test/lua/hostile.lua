@@ -143,6 +143,11 @@ local rows = {
   ["(rehash)"] = function() local t = {} for i = 1, 1 << 19 do t[i * 3] = true end end,
   ["(call)"] = function() local t = {} setmetatable(t, { __call = t }) t() end,
   ["(call chain)"] = function() local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end t() end,
+  ["(call grown)"] = function()
+    local t = {} setmetatable(t, { __call = t })
+    local function f(n) return n == 0 and 0 or 1 + f(n - 1) end
+    f(6000) t()
+  end,
   ["(close)"] = function() local c <close> = with("__close", loop) error("x") end,
   ["(recursion)"] = function() local function f() return 1 + f() end f() end,
 }
@@ -161,5 +166,72 @@ for name in plain:gmatch("%S+") do
     for _, value in ipairs { 0, -1, 1 << 62, 0.5, "", "x", "a\0b", {}, loop, looping, true } do pcall(f, value) pcall(f, value, value) end
   end
 end
+
+-- Patterns whose work is not at the positions of the text: in a set, in a captured text, in the replacement.
+rows["(pattern positions)"] = function() ("a"):rep(1400):find(".-.-b") end
+rows["(pattern capture)"] = function() ("a"):rep(300000):find("(a-)%1b") end
+rows["(pattern set)"] = function() ("a"):rep(300):find("[" .. ("b"):rep(2000000) .. "a]*c") end
+rows["(pattern set, one)"] = function() ("a"):rep(300):find("[" .. ("%d"):rep(1000000) .. "a]c") end
+rows["(pattern frontier)"] = function() ("a"):rep(300):find("%f[" .. ("b"):rep(2000000) .. "]") end
+rows["(pattern balance)"] = function() ("("):rep(1000000):find("%b()") end
+rows["(pattern replacement)"] = function() ("x"):rep(200):gsub("(y*)", ("%1"):rep(2500000)) end
+rows["(pattern gmatch)"] = function() for _ in ("a"):rep(1400):gmatch(".-.-b") do end end
+
+-- Each way calls `f` again and again without a Lua instruction between two calls; `s` is the first argument of most calls.
+local function digits() return keep("digits", function() return ("1"):rep(4 << 20) end) end
+local function copies(s, n) local t = {} for i = 1, n do t[i] = s end return t end
+local function meta(s) return getmetatable(s) end
+local ways = {
+  close = function(f, s, e)
+    meta(s).__close = f
+    local function nest(n) local c <close> = s if n > 0 then return 1 + nest(n - 1) end error(e) end
+    nest(3000)
+  end,
+  coroutine = function(f, s, e)
+    meta(s).__close = f
+    local function nest(n) local c <close> = s if n > 0 then return 1 + nest(n - 1) end coroutine.yield() end
+    local co = coroutine.create(nest) coroutine.resume(co, 800) coroutine.close(co)
+  end,
+  format = function(f, s) meta(s).__tostring = f string.format(("%s"):rep(990), table.unpack(copies(s, 990))) end,
+  print = function(f, s) meta(s).__tostring = f print(table.unpack(copies(s, 3000))) end,
+  operands = function(f, s)
+    meta(s).__concat = f
+    load("local s = ... return " .. ("s .. "):rep(120) .. "nil")(s)
+  end,
+  unpack = function(f, s) meta(s).__index = f table.unpack(s, 1, 255) end,
+  move = function(f, s) meta(s).__index = f table.move(s, 1, 255, 1, {}) end,
+  concat = function(f, s) local concat = table.concat meta(s).__index = f concat(s, "", 1, 255) end,
+  sort = function(f, s) local t = {} for i = 1, 200 do t[i] = i % 2 == 0 and s or 36 end table.sort(t, f) end,
+}
+local slow = {
+  ["utf8.len"] = utf8.len, ["utf8.offset"] = utf8.offset, ["tonumber"] = tonumber, ["math.floor"] = math.floor, ["math.fmod"] = math.fmod,
+  ["math.ult"] = math.ult, ["math.random"] = math.random, ["string.sub"] = string.sub, ["string.find"] = string.find, ["select"] = select,
+  ["msgpack.encode"] = msgpack.encode, ["json.decode"] = json.decode, ["blob.new"] = blob.new, ["os.difftime"] = os.difftime,
+  ["string.__add"] = getmetatable("").__add, ["string.__unm"] = getmetatable("").__unm, ["require"] = require, ["time.span"] = time.span,
+}
+for name, f in pairs(slow) do
+  rows["(close " .. name .. ")"] = function() ways.close(f, digits(), 4000000) end
+end
+for way, call in pairs(ways) do
+  local fails = way == "operands" and "\xff" or "" -- utf8.len then returns nil, and `..` calls the metamethod again
+  rows["(" .. way .. " utf8.len)"] = function() call(utf8.len, keep("utf8", function() return ("a"):rep(4 << 20) .. fails end), 1) end
+end
+for _, way in ipairs { "coroutine", "format", "print", "operands" } do
+  rows["(" .. way .. " tonumber)"] = function() ways[way](tonumber, digits(), 10) end
+end
+-- functions whose first argument is a table
+local function close_table(f, t, e)
+  setmetatable(t, { __close = f })
+  local function nest(n) local c <close> = t if n > 0 then return 1 + nest(n - 1) end error(e) end
+  nest(800)
+end
+rows["(close utf8 iterator)"] = function() ways.close((utf8.codes("")), keep("tails", function() return "a" .. ("\x80"):rep(4 << 20) end), 1) end
+rows["(close index of _G)"] = function() close_table(getmetatable(_G).__index, {}, big()) end
+rows["(close index of string)"] = function() close_table(getmetatable(string).__index, {}, big()) end
+-- values that string.format converts itself
+rows["(format name)"] = function() string.format(("%.1s"):rep(990), table.unpack(copies(setmetatable({}, { __name = big() }), 990))) end
+rows["(format cut)"] = function() string.format(("%.1s"):rep(990), table.unpack(copies(big(), 990))) end
+rows["(format blob)"] = function() string.format(("%.1s"):rep(990), table.unpack(copies(keep("blob", function() return blob.new(big()) end), 990))) end
+rows["(format quoted)"] = function() string.format(("%q"):rep(990), table.unpack(copies(("\r"):rep(1 << 17), 990))) end
 
 return { rows = rows, main = function(name) local f = rows[name] while true do pcall(f) end end }

@@ -1,7 +1,19 @@
 /* lua_hostile_test.c - a process calls every function of the environment with hostile arguments (hostile.lua), again
  * and again. Another process on the same worker must get its turns, and then terminates the caller. A function without
- * a row in hostile.lua fails the test. The test checks counts only; bench/lua_lateness measures delays. */
+ * a row in hostile.lua fails the test. The first tests check counts only; the last one measures the processor time of
+ * the worker, and bench/lua_lateness measures delays. */
+#include <time.h>
+
 #include "lua/fixture.h"
+
+/* Sanitizers make C code slower. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWER = 20 };
+#elif defined(__has_feature)
+enum { SLOWER = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ? 20 : 1 };
+#else
+enum { SLOWER = 1 };
+#endif
 
 static fixture w;
 
@@ -66,6 +78,72 @@ TEST(other_processes_run_beside_every_hostile_call)
     free(names);
 }
 
+/* ---- processor time ------------------------------------------------------------------------------------------- */
+
+/* Runs on the only worker every millisecond. `worst_ns`: the most processor time that the worker used between two
+ * steps of the ticker. Processor time, because other programs on the machine delay the steps too. */
+static atomic_ullong worst_ns;
+
+static filch_err tick(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    uint64_t       *before = self, now;
+    struct timespec t;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return FILCH_ECANCELLED;
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    if (*before != 0 && now - *before > atomic_load(&worst_ns)) atomic_store(&worst_ns, now - *before);
+    *before = now;
+    filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(1));
+    return err != FILCH_OK ? err : filch_idle(out);
+}
+
+static const filch_type ticker = { .name = "ticker", .size = sizeof(uint64_t), .step = tick };
+
+static int open_default_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
+    options.log = drop_text;
+    fixture_open(&w, 1, &options);
+    ok(filch_spawn(w.sched, &ticker, NULL, NULL));
+    return 0;
+}
+
+/* docs/design/lua/budgets.md: 25 ms where Lua cannot yield, after a slice of at most 7.5 ms, and then one call that
+ * cannot be interrupted, of at most 25 ms. */
+static uint64_t promised_ns(void)
+{
+    return FILCH_MILLISECONDS(100) * SLOWER;
+}
+
+/* The rows in parentheses are about loops in C that call other functions, and about patterns. */
+TEST(loops_in_c_leave_the_worker_within_the_promised_processor_time)
+{
+    char *names = names_of_rows(), *rest = names, *name, chunk[1024], late[4096] = "";
+    for (; (name = strsep(&rest, "\n")) != NULL;) {
+        if (name[0] != '(' || strstr("(call) (call chain) (rehash) (collector)", name) != NULL) continue;
+        atomic_store(&worst_ns, 0);
+        snprintf(chunk, sizeof chunk,
+                 "local pid = process.spawn_monitored('hostile', '%s')\n"
+                 "if not process.receive({ event = 'exit', pid = pid }, '120ms') then\n"
+                 "  process.terminate(pid)\n"
+                 "  process.receive({ event = 'exit', pid = pid })\n"
+                 "end\n"
+                 "time.sleep('2ms')\n",
+                 name);
+        fixture_passes(&w, chunk);
+        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%8.1f ms %s\n", (double)atomic_load(&worst_ns) / 1e6, name);
+        if (atomic_load(&worst_ns) > promised_ns() && strlen(late) + strlen(name) + 32 < sizeof late)
+            snprintf(late + strlen(late), sizeof late - strlen(late), " %s %llu ms", name,
+                     atomic_load(&worst_ns) / 1000000);
+    }
+    free(names);
+    if (late[0] != '\0') fail_msg("rows that kept the worker for too long:%s", late);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -73,6 +151,8 @@ int main(void)
                                         fixture_close_shared),
         cmocka_unit_test_setup_teardown(other_processes_run_beside_every_hostile_call, open_fixture,
                                         fixture_close_shared),
+        cmocka_unit_test_setup_teardown(loops_in_c_leave_the_worker_within_the_promised_processor_time,
+                                        open_default_fixture, fixture_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
