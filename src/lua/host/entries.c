@@ -38,7 +38,7 @@ ALL(ENTRY)
 #define NAME(n) entry_##n,
 static const lua_CFunction entries[] = { ALL(NAME) };
 
-lua_CFunction fli_lua_entry(size_t number)
+lua_CFunction fli_lua_checked(size_t number)
 {
     _Static_assert(sizeof entries / sizeof entries[0] == FLI_LUA_MEMBERS_MAX, "one entry for each member");
     FLI_ASSERT(number < FLI_LUA_MEMBERS_MAX);

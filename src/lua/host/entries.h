@@ -16,6 +16,6 @@
 #include <stddef.h>
 
 /* Returns the entry of member `number`: a function that checks the budget, and then calls the member's `fn`. */
-lua_CFunction fli_lua_entry(size_t number);
+lua_CFunction fli_lua_checked(size_t number);
 
 #endif

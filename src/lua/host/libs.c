@@ -31,12 +31,18 @@ static const char *const stock[] = {
     "utf8.len",          "utf8.offset", "os.difftime",     "debug.traceback",
 };
 
-/* Functions that take less than a microsecond whatever their arguments are: programs get them without an entry. The
- * value of channel.inbox marks a case of channel.select and is compared with the function itself. */
-static const char *const brief[] = { "channel.inbox",     "coroutine.isyieldable",
-                                     "coroutine.running", "getmetatable",
-                                     "math.type",         "rawlen",
-                                     "string.len",        "type" };
+/* Functions that take less than a microsecond whatever their arguments are, or that check the budget themselves
+ * (process.terminate): programs get them without an entry. The value of channel.inbox marks a case of channel.select
+ * and is compared with the function itself. */
+static const char *const brief[] = { "channel.inbox",
+                                     "coroutine.isyieldable",
+                                     "coroutine.running",
+                                     "getmetatable",
+                                     "math.type",
+                                     "process.terminate",
+                                     "rawlen",
+                                     "string.len",
+                                     "type" };
 
 static const char *find_library(const fli_lua_names *names, const char *library)
 {
@@ -105,7 +111,7 @@ static void add(fli_lua_names *names, const fli_lua_member *member)
     }
     names->members[names->count] = *member;
     names->members[names->count].library = library;
-    names->members[names->count].entry = is_brief(member) ? member->fn : fli_lua_entry(names->count);
+    names->members[names->count].entry = is_brief(member) ? member->fn : fli_lua_checked(names->count);
     names->places[find_place(names, library, member->name)] = (uint16_t)++names->count;
 }
 

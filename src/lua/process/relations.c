@@ -4,9 +4,13 @@
 #include <stdlib.h>
 
 #include "lua/host/libs.h"
+#include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
+
+/* Reading a name of at most this many bytes takes less than a microsecond. */
+enum { BRIEF_NAME = 255 };
 
 static int process_alive(lua_State *L)
 {
@@ -26,9 +30,18 @@ static int process_cancel(lua_State *L)
     return fli_lua_return(L, filch_cancel_with(p->sched, pid, FILCH_ECANCELLED, span));
 }
 
+static int go_on_terminate(lua_State *L, int status, lua_KContext unused)
+{
+    (void)status, (void)unused;
+    return fli_lua_return(L, filch_terminate(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1)));
+}
+
+/* Has no entry (host/entries.h): a program that ends a loop which it has just started must not be interrupted in
+ * between, or the loops pile up. So the budget is checked here, if reading the name may take long. */
 static int process_terminate(lua_State *L)
 {
-    return fli_lua_return(L, filch_terminate(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1)));
+    if (lua_type(L, 1) == LUA_TSTRING && lua_rawlen(L, 1) > BRIEF_NAME) fli_lua_budget_enter(L, 0, go_on_terminate);
+    return go_on_terminate(L, LUA_OK, 0);
 }
 
 /* ---- monitors and links --------------------------------------------------------------------------------------- */
