@@ -361,8 +361,9 @@ static void yield_several(filch_out *out, caller *c)
     c->actor.note |= filch_yield_resolve(out, 1, "name", "80");
     c->actor.note |= filch_yield_poll(out, 1, c->fd, FILCH_POLL_IN, FILCH_FOREVER);
     c->actor.note |= filch_yield_connect(out, 1, c->text, NULL);
-    c->actor.note |= filch_yield_sleep(out, 1, FILCH_SECONDS(3600));
     c->actor.note |= filch_yield_poll(out, 2, c->fd, FILCH_POLL_IN, FILCH_FOREVER);
+    /* the last one: when its timer is armed, the others have been carried out */
+    c->actor.note |= filch_yield_sleep(out, 1, FILCH_SECONDS(3600));
 }
 
 /* Returns a listening socket, which accepts nothing, and stores its address as text. */
