@@ -845,7 +845,7 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  * your own and, after filch_sched_stop, free each `arg` that `fn` has not freed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    lends `arg` until the yield completes; if it is cancelled, until `fn` has returned.
+ * Owns:    lends `arg` until the yield completes; if it is cancelled with data 0, until `fn` has returned.
  *          If the process may end before that, keep `arg` elsewhere.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM
  */
@@ -2354,7 +2354,8 @@ typedef struct filch_stats {
     uint64_t dropped;     /* messages dropped by a mailbox policy */
     uint64_t yields;      /* commands passed to their handler. Commands of a failed step are dropped and not counted */
     uint64_t completions;
-    uint64_t late_completions;               /* second completions, and completions for ended processes: ignored */
+    uint64_t late_completions;               /* second completions, and completions for ended processes: ignored. Also
+                                                results of calls that filch_yield_tag_cancel has cancelled */
     uint64_t steals;                         /* successful steals */
     uint64_t stolen;                         /* processes moved by steals */
     uint64_t sleeps;                         /* times a worker parked */

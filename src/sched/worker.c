@@ -200,9 +200,9 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
     if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
 }
 
-/* Returns how many steps have run since the last call, which was at the last clock reading: fewer than clock_interval
- * if this reading came early (read_clock_within(), fli_worker_noticed()), more if it was put off. If no step has run,
- * the turns ended processes without a step; these turns count as clock_interval steps. */
+/* Returns how many steps have run since the last call: fewer than clock_interval if this reading came early
+ * (read_clock_within(), fli_worker_noticed()), more if it was put off, or if the worker has parked or searched since.
+ * If no step has run, the turns ended processes without a step; these turns count as clock_interval steps. */
 static uint64_t steps_since_reading(fli_worker *w)
 {
     uint64_t steps = fli_counters_steps(&w->local.counters), ran = steps - w->clock_steps;

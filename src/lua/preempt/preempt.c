@@ -70,6 +70,8 @@ static uint64_t counted_ns(fli_lua_proc *p)
 bool fli_lua_preempt_late(fli_lua_proc *p)
 {
     if (p->runner != NULL) return fli_lua_is_late(p->runner);
+    /* No step runs while the host furnishes a state (option `open`): that takes as long as the host wants. */
+    if (fli_load_rlx(&p->running) == NULL) return false;
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
 

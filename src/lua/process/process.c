@@ -83,7 +83,7 @@ static int request_index(lua_State *L)
     size_t         size;
     const request *from = to_request(L, 1);
     const char    *name = luaL_checklstring(L, 2, &size);
-    if (from == NULL || strlen(name) != size || strcmp(name, "pid") != 0) return 0;
+    if (from == NULL || size != 3 || memcmp(name, "pid", size) != 0) return 0;
     fli_lua_push_pid(L, from->from);
     return 1;
 }

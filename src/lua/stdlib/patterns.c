@@ -45,7 +45,8 @@ static const char *match_here(matcher *m, const char *s, const char *p);
 static void step(matcher *m)
 {
     if (++m->steps > m->steps_end)
-        luaL_error(m->L, "the pattern takes too long: it backtracks too often, make it simpler");
+        luaL_error(m->L, "the pattern takes too long: it backtracks too often, or its sets are too long for this text; "
+                         "make it simpler");
 }
 
 /* Called between two positions. Returns true if the caller must save its state and pause. */
