@@ -14,8 +14,9 @@
 
 #define ITEMS 40
 #define ROOM 4
-/* Maximum number of items that the producer has sent and the consumer has not used: ROOM each in the mailbox and in the
- * step of the consumer, ROOM each in the mailbox and in the step of the squarer, and one item that is being sent. */
+/* Maximum number of items that the producer has sent and the consumer has not used. The consumer has up to ROOM items
+ * in its mailbox and up to ROOM items in its step. The squarer has up to ROOM items in its mailbox, and up to ROOM
+ * items that it has not sent on yet. The producer has one item whose send waits for space in the squarer's mailbox. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
 static atomic_int made; /* number of items that the producer has sent; the program reads it only to print and check the

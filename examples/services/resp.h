@@ -21,12 +21,14 @@ int64_t resp_read(const char *in, size_t size, resp_request *request, const char
 void resp_simple(bytes *out, const char *text); /* appends +OK */
 void resp_error(bytes *out, const char *text);  /* appends -ERR text */
 void resp_number(bytes *out, int64_t number);   /* appends :1 */
-/* appends the header of a text, for size 5 "$5"; the caller then appends the five bytes and calls resp_end */
+/* appends the header of a text of `size` bytes, for example "$5" if size is 5; the caller then appends the bytes and
+ * calls resp_end */
 void resp_bulk_head(bytes *out, size_t size);
 void resp_end(bytes *out);
-void resp_bulk(bytes *out, slice text); /* appends header and text, for size 5 "$5" and the five bytes */
+void resp_bulk(bytes *out, slice text); /* appends header and text, for example "$5" and the text "hello" */
 void resp_nothing(bytes *out);          /* appends $-1: no value */
-/* appends the header of an array, for count 2 "*2"; the caller then appends two replies */
+/* appends the header of an array of `count` replies, for example "*2" if count is 2; the caller then appends the
+ * replies */
 void resp_array(bytes *out, int64_t count);
 
 #endif

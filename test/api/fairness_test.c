@@ -131,8 +131,9 @@ static void wait_for(FLI_ATOMIC(uint32_t) *count, uint32_t wanted)
     while (fli_load_rlx(count) < wanted && fli_clock_ns() < until) yield_slice();
 }
 
-/* Waits until all processes of the crowd have ended, but no longer than until each worker has made more steps than
- * `bound` allows for the rounds of one process, or until LIMIT has passed. */
+/* Waits until all processes of the crowd have ended. Gives up when LIMIT has passed, or when each worker has made more
+ * than `rounds` times `bound` steps: a process makes `rounds` steps, and waits for each of them at most `bound` steps
+ * of a worker. */
 static void wait_for_the_crowd(uint64_t bound)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT), enough = 0;

@@ -388,7 +388,7 @@ TEST(all_yields_with_the_tag_are_cancelled_but_no_sleep_and_no_yield_of_another_
         gate_shut(&door);
         start(&other);
         UNTIL(&w, fixture_stats(&w).timers == 1);
-        int before = open_descriptors(); /* with those of the poller and of `other` */
+        int before = open_descriptors(); /* includes the descriptors of the poller and of `other` */
         start(&c);
         cancel_tag(&c, 3); /* no yield has this tag */
         UNTIL(&w, has_completed(&c, 1));

@@ -463,8 +463,8 @@ static filch_err give(script *s, filch_out *out)
     return filch_stream_give(out, s->stream, s->lines[0].pid);
 }
 
-/* Makes a stream busy: with a receive of a datagram that never comes, or with a write to a program that does not
- * read. */
+/* The process of play_gives_while_it_is_busy() makes its stream busy, with a receive of a datagram that never comes or
+ * with a write to a program that does not read, and then tries to give the stream away. */
 static const char *const sleeps[] = { "sleep", "1000", NULL };
 static char              lots[1 << 20];
 

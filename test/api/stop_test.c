@@ -1015,7 +1015,8 @@ static void tally(stormer *s, filch_err err)
     else s->other++;
 }
 
-/* The thread spawns and sends until enough calls have returned FILCH_ECLOSED. If none do, the test fails. */
+/* The thread spawns processes, and sends to, cancels and terminates them, until 200 calls have returned FILCH_ECLOSED.
+ * If this takes longer than UNTIL_NS, the test fails. */
 static void storm(void *arg)
 {
     stormer  *s = arg;

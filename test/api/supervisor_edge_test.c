@@ -559,8 +559,9 @@ TEST(a_back_off_is_never_longer_than_its_maximum)
 
 TEST(a_back_off_of_filch_forever_with_jitter_does_not_wrap_around)
 {
-    /* With jitter, half of the random back-offs would exceed 64 bits, by up to 2562 hours. If the value wrapped around,
-     * one of the twelve children would be restarted early. None may be restarted. */
+    /* The back-off is FILCH_FOREVER, the largest time of 64 bits. The jitter makes half of the back-offs longer, by up
+     * to 2562 hours. If such a sum wrapped around, some of the twelve children (three in each of four runs) would be
+     * restarted before the run ends, after 3000 hours. No child may be restarted. */
     for (uint32_t before = 0; before < 4; before++) {
         waiting how = { .spec = { .children = three, .child_count = 3, .jitter = 1 },
                         .fails_at_ms = { 1, 2, 3 },

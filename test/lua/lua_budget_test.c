@@ -221,8 +221,8 @@ TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
  * turns between the calls of the Lua functions begin() and done(). */
 static struct {
     atomic_int leaves;
-    long long  turns, begun; /* used on the only worker */
-    long long  during;       /* set on the only worker, read by the test when the Lua process has ended */
+    long long  turns, begun; /* not atomic: only the one worker accesses them */
+    long long  during;       /* not atomic: the test reads it after the Lua process has ended */
 } beside;
 
 static filch_err step_beside(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -123,7 +123,7 @@ TEST(all_names_of_a_file_refer_to_one_code)
     assert_true(names > 0 && names <= 4);
 }
 
-/* A link that refers to another file after a reload no longer shares the code of its first file. */
+/* After a link was changed to refer to another file, and after a reload, the link has the code of the other file. */
 TEST(a_changed_link_gets_the_code_of_its_new_file)
 {
     char full[256];
@@ -136,7 +136,8 @@ TEST(a_changed_link_gets_the_code_of_its_new_file)
                        "assert(process.exec('jobs.deep') == 'deep')\n");
 }
 
-/* The other names of the first file of a changed link keep their code, whichever name was used first. */
+/* If a link is changed to refer to another file, the other names of the file to which the link referred before keep the
+ * code of that file. The test first uses the link and then another name of the file, and then the reverse order. */
 TEST(a_changed_link_does_not_change_other_names_of_its_file)
 {
     static const char *const uses[] = { "assert(process.exec('link.lua') == 'deep')\n"

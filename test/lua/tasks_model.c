@@ -376,7 +376,7 @@ typedef struct search {
     const model_view *view;
     state            *found;
     int               found_count;
-    state             last; /* the last possible state that did not agree with the view */
+    state last; /* the last state that the model allows and that does not agree with *view, for the error text */
 } search;
 
 static void keep(search *f, const state *s)

@@ -280,7 +280,8 @@ static uint64_t tag_of(int kind, uint64_t number)
     return number << 2 | (uint64_t)kind;
 }
 
-/* Makes a yield for each poll and timeout that libcurl has requested. */
+/* Yields what libcurl has requested since the last step: for each descriptor in `changed`, a cancel of its outstanding
+ * poll and a new poll; for a new timeout, a sleep. */
 static filch_err make_yields(driver *d, filch_out *out)
 {
     filch_err err = FILCH_OK;

@@ -43,7 +43,8 @@ typedef struct variant {
     int32_t workers;
     bool    process; /* true: the sender is a process; false: a foreign thread */
     bool    busy;    /* true: the sender also makes cancels, and the receiver also makes timers */
-    bool    hasty;   /* true: workers park without spinning */
+    bool hasty; /* true: workers spin and search as little as the options allow, and the sender waits less between two
+                   messages */
 } variant;
 
 typedef struct game {
