@@ -1027,9 +1027,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_trap_links(filch_out *out, int on);
  * deadline. During a stop, a cancel by the process that supervises `pid` (FILCH_SPAWN_SUPERVISED) is delivered after
  * the messages in the mailbox of `pid`, unless the stop has the flag FILCH_STOP_CANCEL_FIRST.
  *
- * Each call adds one event. If one step gets several cancels, that of filch_cancel comes first, and then those of
- * filch_cancel_with, that of the last call first. Each call has its own deadline, and a later call does not change an
- * earlier deadline: the process is ended at the earliest one.
+ * Each call adds one event. If one step gets several cancels, the cancel by filch_cancel comes first, and then come the
+ * cancels by filch_cancel_with, in the reverse order of the calls. Each call has its own deadline, and a later call
+ * does not change an earlier deadline: the process is ended at the earliest deadline.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -1490,7 +1490,7 @@ typedef struct filch_straggler {
 typedef struct filch_loss {
     filch_pid   pid;
     const char *name;   /* name of the process's type */
-    uint64_t    unread; /* messages in its mailbox that no step has read, and those of filch_close_unread */
+    uint64_t    unread; /* messages in its mailbox that no step has read, and messages counted by filch_close_unread */
     uint64_t    writes; /* stream writes that were begun and not finished */
     uint64_t    bytes;  /* bytes of unfinished writes that the system has not accepted */
     uint64_t    spare[2];
@@ -2004,8 +2004,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
                                                      uint64_t timeout_ns);
 
 /* Shutdown: ends the writing side, so that the other side reads FILCH_EEND; reading continues.
- * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the error
- * of the close may be that of an earlier write: some systems report only then that the device was full
+ * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the close
+ * may return the error of an earlier write: some systems report only at the close that the device was full
  * (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is
  * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
  * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
@@ -2474,8 +2474,8 @@ typedef struct filch_sim_options {
     filch_describe_fn describe;   /* describes messages in the chart; NULL: the chart shows the size of messages */
     void             *describe_user;
     uint32_t          late_timer; /* rate of timers that, when they are due, are held back until after the next other
-                                     timer has fired, however far away that is, and up to `jump_ns` longer. No timer is
-                                     early. Tickers are never held back */
+                                     timer has fired, however late that timer is due, and up to `jump_ns` longer. No
+                                     timer is early. Tickers are never held back */
     uint32_t spare;               /* 0 */
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)

@@ -39,9 +39,9 @@ static filch_err probe_block(const fli_mem *mem, void **at, size_t *held, size_t
 filch_err fli_mem_probe(const fli_mem *mem)
 {
     /* All blocks are held until the end; otherwise an arena that takes its newest block back would return the same
-     * address each time. An arena that rounds sizes to 8 bytes misaligns the block after one of 16 or of 24 bytes,
-     * whatever it puts in front of a block. One with a list per size misaligns the second block of 24 bytes. No block
-     * is smaller than 16 bytes, because some allocators align such blocks only to their size. */
+     * address each time. An arena that rounds sizes to 8 bytes misaligns the block after a block of 16 or of 24
+     * bytes, whatever the arena puts in front of a block. An arena with a list per size misaligns the second block of
+     * 24 bytes. No block is smaller than 16 bytes, because some allocators align smaller blocks only to their size. */
     static const size_t sizes[] = { 16, 24, 24, 40, 200, 4096 };
     static const size_t resized[] = { 24, 48, 56 }; /* new sizes of the first blocks */
     enum { BLOCKS = sizeof sizes / sizeof sizes[0], RESIZED = sizeof resized / sizeof resized[0] };

@@ -51,7 +51,8 @@ no_data:
 
 void fli_hostcall_drop(fli_hostcall *call)
 {
-    /* PAIR call.refs, both halves: the last holder sees what the other holder did. */
+    /* PAIR call.refs, both halves: the thread that drops the last reference sees what the thread that dropped the other
+     * reference did. */
     if (fli_sub_acqrel(&call->refs, 1) != 1) return;
     fli_mem mem = call->mem;
     fli_parker_fini(&call->done);

@@ -171,7 +171,7 @@ filch_err fli_caller_run(filch_sched *sched, fli_hostcall *call, filch_err *ende
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     opt.args = filch_ptr(call);
     opt.blackbox = FILCH_BLACKBOX_OFF;
-    fli_store_rlx(&call->refs, 2); /* relaxed: the process, the other holder, does not exist yet */
+    fli_store_rlx(&call->refs, 2); /* relaxed: the process, which will hold the other reference, does not exist yet */
     filch_err err = filch_spawn(sched, &caller_type, &opt, NULL);
     if (err == FILCH_OK) return fli_hostcall_wait(call, ended, reply);
     fli_store_rlx(&call->refs, 1);

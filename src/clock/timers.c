@@ -16,8 +16,8 @@
  *   UNREAD  a cancelled ticker whose message is in the mailbox; keeps the number of ticks for the message.
  *                                                 -> FREE by abandon, or by remember() when the message was read.
  *
- * A ticker counts its ticks in `unread` and sends a message only for the first of them; the count is read when the
- * message is delivered. So a process that is slower than its ticker gets one message with a count, not thousands.
+ * A ticker counts its ticks in `unread` and sends a message only for the first unread tick; the count is read when
+ * the message is delivered. So a process that is slower than its ticker gets one message with a count, not thousands.
  */
 #include "clock/timers.h"
 
@@ -492,16 +492,16 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
 /* Completes the yield that waits for this timer: a sleep, or an I/O operation whose deadline has passed. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
-    /* filch_complete() requires that its tag is receiver.tag; this call passes receiver.tag for both. The tag of the
-     * event is stored in the yield. filch_complete() fails if the process has ended or the yield was completed before;
-     * that error is ignored. */
+    /* filch_complete() requires that its argument `tag` is equal to receiver.tag, so receiver.tag is passed, whatever
+     * its value is: the event gets the tag that is stored in the yield. The result is ignored: filch_complete() fails
+     * if the process has ended or if the yield was completed before. */
     filch_receiver receiver = { .sched = (filch_sched *)timers->rt, .key = e->key };
     (void)!filch_complete(receiver, receiver.tag, filch_none(), err);
 }
 
 /* Returns the time until which a simulation holds the due timer back; FLI_NEVER: the timer fires now. Tickers are not
- * held back, because the times of their ticks are counted from the last one; nor are alarms, which belong to the
- * runtime. */
+ * held back, because the time of a tick is counted from the previous tick. Alarms are not held back, because they
+ * belong to the runtime. */
 static uint64_t hold_back(fli_timers *timers, entry *e)
 {
     fli_runtime *rt = timers->rt;
@@ -598,8 +598,8 @@ static void collect(fli_timer_shard *shard, bool own, uint64_t now_ns, uint32_t 
     fli_mutex_unlock(&shard->lock);
 }
 
-/* Collects due timers from `others` wheels besides that of `mine`. Begins with the wheel at which the last call for
- * `mine` ended. */
+/* Collects due timers from the wheels of `others` shards other than `mine`. Begins with the shard at which the last
+ * call for `mine` ended. */
 static void collect_others(fli_timers *timers, fli_timer_shard *mine, uint32_t others, uint64_t now_ns, uint32_t room,
                            fire_batch *r)
 {
@@ -641,7 +641,8 @@ static uint64_t next_away_ns(const fli_timers *timers, const fli_timer_shard *mi
 }
 
 /* Collects from the wheels of owners that are away, if one of their timers is due. Only the worker whose swap finds
- * that away_ns has passed looks at the wheels. Then it lowers away_ns to what is left. */
+ * that away_ns has passed looks at the wheels. Then this worker lowers away_ns to the time of the next timer whose
+ * owner is away. */
 static void collect_away(fli_timers *timers, fli_timer_shard *mine, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     if (FLI_LIKELY(fli_load_rlx(&timers->away_ns) > now_ns) || r->count == room) return;
@@ -655,8 +656,8 @@ static void collect_away(fli_timers *timers, fli_timer_shard *mine, uint64_t now
     lower_away(timers, left);
 }
 
-/* Number of other wheels that fli_timers_poll_near() looks at. With two workers these are all others; with more, the
- * cost of a clock reading does not grow with the number of workers. */
+/* Number of wheels of other workers that fli_timers_poll_near() looks at. It is constant, so that the cost of a clock
+ * reading does not grow with the number of workers. */
 #define OTHERS_NEAR 2
 
 static uint32_t poll(fli_timers *timers, uint64_t now_ns, uint32_t most, uint32_t others)

@@ -14,8 +14,9 @@
 /* How late the timers of another worker must be before a worker fires them, unless their owner is away. */
 #define FLI_TIMERS_HELP_NS UINT64_C(100000)
 
-/* The timers that one worker has armed. The owner fires them. Other workers do so if the owner is away (parked, paused
- * by the throttle, or without a thread), or late by FLI_TIMERS_HELP_NS, as in a long step. */
+/* The timers that one worker, their owner, has armed. The owner fires the timers. Other workers fire them if the owner
+ * is away (parked, paused by the throttle, or without a thread), or if a timer is late by FLI_TIMERS_HELP_NS, for
+ * example because the owner is in a long step. */
 typedef struct fli_timer_shard {
     alignas(FLI_LINE) fli_mutex lock;
     fli_wheel    wheel;                          /* not atomic: protected by `lock` */
@@ -39,9 +40,9 @@ typedef struct fli_timers {
     fli_runtime     *rt;
     fli_timer_shard *shards;
     uint32_t         shard_count;
-    /* The earliest time at which a timer of an owner that is away may be due; never later than that time.  writes: an
-     * owner that goes away, and any thread that arms a timer for one that is, by lowering it; the worker that finds it
-     * passed, by swap.  reads: all workers, at their clock readings.  PAIR timers.away */
+    /* No timer of an owner that is away is due before this time.  writes: an owner that goes away, and any thread that
+     * arms a timer for an owner that is away, lower this time; a worker that finds that this time has passed swaps it.
+     * reads: all workers, at their clock readings.  PAIR timers.away */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) away_ns;
     alignas(FLI_LINE) fli_slab sleeps,
         msg_timers; /* the entries of timers.c: one slab for sleeps, one for all other timers */
@@ -61,8 +62,9 @@ uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
  * begins with the wheel of the calling worker and the other calls with the wheels of other workers, so that no wheel is
  * starved. */
 uint32_t fli_timers_poll_some(fli_timers *timers, uint64_t now_ns, uint32_t most);
-/* As fli_timers_poll_some(), but looks only at the wheel of the worker, at two others, which change from call to call,
- * and at those of owners that are away if one of their timers is due. */
+/* As fli_timers_poll_some(), but looks only at the wheel of the calling worker, at the wheels of two other workers,
+ * which change from call to call, and, if a timer of an owner that is away is due, at the wheels of all owners that are
+ * away. */
 uint32_t fli_timers_poll_near(fli_timers *timers, uint64_t now_ns, uint32_t most);
 /* Says whether the worker `index`, which calls this function, is away: parked, paused, or about to end. */
 void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away);

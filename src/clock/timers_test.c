@@ -99,8 +99,8 @@ static bool read_one(bench *b, fli_proc *p, filch_event *event)
     bench_unstack(b, p);
     if (fli_mail_collect(&b->rt, p, false, event, &node, 1) == 0) return false;
     fli_mail_release(&b->rt, &b->worker, p, event, &node, 1);
-    /* Clears FLI_NODE_PASSED of the oldest message, so that the next call reads a completion, not this message: the
-     * tests expect all completions before the message. */
+    /* Clears the mark FLI_NODE_PASSED of the oldest message. If the mark stayed set, the next read_one() would read
+     * this message before the completions that are waiting. The tests expect all completions before the message. */
     if (p->messages != 0) {
         fli_node_at(&b->rt, fli_node_at(&b->rt, p->messages)->next)->what &= (uint8_t)~FLI_NODE_PASSED;
     }
@@ -304,7 +304,7 @@ TEST(the_tick_count_of_an_unknown_ticker_is_one)
          1);                                        /* no tick has fired yet: a message stands for at least one tick */
     same(fli_timers_ticks(&timers, UINT32_MAX), 1); /* 1: no ticker has this id */
     same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
-    /* 1: the generation in the id is not that of the entry */
+    /* 1: the generation in the id is not the generation of the entry */
     same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1);
     same(fli_timers_ticks(&timers, (uint64_t)id), 3);
     same(fli_timers_ticks(&timers, (uint64_t)id), 1);

@@ -10,9 +10,9 @@
  *     ...
  *     level 5   all later ticks                     a slot is 2^34 ticks, 3.3 days
  *
- * So timers of a lower level are always due before those of a higher one, and the first set bit of the lowest non-zero
- * word leads to the next timer: two bit scans, whatever the time between. When a slot above level 0 comes due, its
- * timers move to lower levels (a cascade), each timer at most once per level.
+ * So timers of a lower level are always due before timers of a higher level, and the first set bit of the lowest
+ * non-zero word leads to the next timer: two bit scans, however long the time until that timer. When a slot above level
+ * 0 comes due, its timers move to lower levels (a cascade), each timer at most once per level.
  *
  * Only the top level is a ring: its slots are the next 63 values of tick >> 34, so a change of higher digits needs no
  * special case. A timer that is due later than the wheel covers waits in the farthest slot and is placed
@@ -35,7 +35,7 @@
  *
  * A cascade moves a whole slot in one call: with 200,000 timers in one slot, a single fli_wheel_expire() takes
  * milliseconds. Most of this is cache misses on timers that were not touched since they were armed. So each timer keeps
- * the address of a timer FETCH_AHEAD places further on in its list, and the walk prefetches that address.
+ * the address of the timer that comes FETCH_AHEAD timers later in its list, and the walk prefetches that address.
  * Rejected: a heap, a wheel that never cascades, a sorted list per slot; see docs/design/timers.md.
  */
 #include "clock/wheel.h"
@@ -47,8 +47,9 @@
 #define TOP_MASK 63u
 #define LOW_MASK 255u /* mask of the digit of level 0 in a tick */
 
-/* A walk along a list prefetches the timer that is this number of places ahead. Distances of 4, 8 and 16 gave equal
- * times: 160 to 190 ns for a timer that is not in the cache, 560 ns without prefetch (docs/design/timers.md). */
+/* A walk along a list prefetches the timer that comes this number of timers later in the list. Distances of 4, 8 and 16
+ * gave equal times: 160 to 190 ns for a timer that is not in the cache, 560 ns without prefetch
+ * (docs/design/timers.md). */
 #define FETCH_AHEAD 8
 
 /* The tick of the last representable time, UINT64_MAX rounded up. It is the only tick whose start in ns does not fit
@@ -114,8 +115,8 @@ void fli_wheel_init(fli_wheel *wheel, uint64_t now_ns)
     }
 }
 
-/* Appends `timer` to the list of a slot. Updates `due_ns` of the list head, and sets `ahead` of the timer that is
- * FETCH_AHEAD places before `timer`. */
+/* Appends `timer` to the list of a slot. Updates `due_ns` of the list head, and sets `ahead` of the timer that comes
+ * FETCH_AHEAD timers earlier in the list. */
 static void append(fli_timer *head, fli_timer *timer)
 {
     fli_timer *open = head->ahead;

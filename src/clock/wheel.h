@@ -28,8 +28,8 @@
 typedef struct fli_timer {
     struct fli_timer *next, *prev; /* links in the circular list of a slot; both NULL if the timer is not armed */
     uint64_t          due_ns;
-    /* A timer that is FETCH_AHEAD places further on in the list (it may have been removed since). A walk along the list
-     * prefetches this address and never dereferences it. */
+    /* The timer that came FETCH_AHEAD timers later in the list when this was set; it may have been removed since. A
+     * walk along the list prefetches this address and never dereferences it. */
     struct fli_timer *ahead;
     uint16_t          place; /* index of the timer's slot in fli_wheel.slots */
 } fli_timer;
@@ -57,8 +57,9 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer);
 /* Disarms and returns one timer that is due at `now_ns`, the earliest tick first; NULL if no timer is due. Call
  * fli_wheel_expire() until it returns NULL. A timer is never early (due_ns <= now_ns), and up to one tick late. Between
  * two calls any timer may be added or removed. Timers of one tick are returned in the order in which they were added,
- * unless one of them was added more than 208 days before it was due. With a `now_ns` before that of an earlier call it
- * returns NULL and changes nothing; with UINT64_MAX, the end of time, it returns every timer. */
+ * unless one of them was added more than 208 days before it was due. If `now_ns` is lower
+ * than in an earlier call, returns NULL and changes nothing. If `now_ns` is UINT64_MAX, the end of time, every timer is
+ * due. */
 fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 
 /* Prefetches the timers that fli_wheel_expire() will return at `now_ns`, as far as their addresses can be read without

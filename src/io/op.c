@@ -347,9 +347,10 @@ static filch_err handle_cancel(fli_io *io, fli_stream *s, uint32_t gen, filch_re
     return FILCH_OK;
 }
 
-/* In batches of up to ROOM. After a batch none of its yields is outstanding, so the next batch has others. The
- * completion decides between the answer and the cancel. If the cancel wins, the operation closes the stream that it has
- * made, whatever its result (fli_op_settle): here, or on the worker that is attempting it (BUSY). */
+/* Cancels the operations in batches of up to ROOM. After a batch, none of its yields is outstanding, so the next batch
+ * finds other operations. Only one completion of a yield takes effect: the result of the operation, or the cancel made
+ * here. If the cancel takes effect, the operation closes the stream that it has made, whatever its result
+ * (fli_op_settle): on this thread, or, if the operation is BUSY, on the worker that is attempting it. */
 uint32_t fli_io_cancel(fli_io *io, uint64_t serial, uint64_t tag)
 {
     enum { ROOM = 32 };

@@ -5,8 +5,9 @@
  * another worker may run the process.
  *
  * Closing. (1) the thread that removes the stream from its owner's list closes it; (2) it sets CLOSING, and completes
- * the waiting operations as cancelled; (3) the last holder of the stream removes it from the poller, closes the
- * descriptor, and returns the slot with the next generation (stream_state.h).
+ * the waiting operations as cancelled; (3) the last of the threads that use the stream (the closing thread, and the
+ * holders of its two directions) removes it from the poller, closes the descriptor, and returns the slot with the next
+ * generation (stream_state.h).
  *
  * While a stream is sent from one process to another it belongs to a fli_stream_transfer, the payload of the message.
  */
@@ -228,7 +229,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial)
     return true;
 }
 
-/* Called by the last holder of one of the stream's directions; see op.c. */
+/* Called when the last BUSY direction of a closing stream has ended its operation; see op.c. */
 void fli_stream_gone(fli_io *io, fli_stream *s)
 {
     finish(io, s);

@@ -139,7 +139,7 @@ uint32_t fli_stream_find_tagged(fli_io *io, uint64_t serial, uint64_t tag, fli_p
 /* Closes the stream `s` of generation `gen`, which has no owner. */
 void fli_stream_shut(fli_io *io, fli_stream *s, uint32_t gen);
 
-/* Frees a closing stream. Called by the last holder of one of its directions. */
+/* Frees a closing stream. Called by the thread that has ended the last BUSY operation of the stream. */
 void fli_stream_gone(fli_io *io, fli_stream *s);
 
 /* ---- op.c: the life of an operation ---- */

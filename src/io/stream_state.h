@@ -154,8 +154,9 @@ FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *s
     }
 }
 
-/* Ends an operation: BUSY -> NONE. `ready`: the next operation of this direction starts with an attempt. Returns
- * true if the stream is closing and the caller was its last holder: the caller must call fli_stream_gone(). */
+/* Ends an operation: BUSY -> NONE. `ready`: the next operation of this direction starts with an attempt. Returns true
+ * if the stream is closing, the CLOSE_OWNER has finished, and no direction is BUSY any more: the caller must call
+ * fli_stream_gone(), which frees the stream. */
 FILCH_MUST_USE static inline bool fli_stream_state_end_op(fli_stream_state *state, fli_direction direction, bool ready)
 {
     uint64_t word = fli_load_rlx(state);
@@ -233,7 +234,8 @@ FILCH_MUST_USE static inline bool fli_stream_state_begin_close(fli_stream_state 
 }
 
 /* Called by the CLOSE_OWNER as its last action. Returns true if no direction is BUSY: the caller must free the stream.
- * Returns false if a direction is BUSY: its last holder will free the stream. */
+ * Returns false if one or both directions are BUSY: the thread that ends the last BUSY operation of the stream frees
+ * the stream (fli_stream_state_end_op() returns true in that thread). */
 FILCH_MUST_USE static inline bool fli_stream_state_end_close(fli_stream_state *state)
 {
     uint64_t word = fli_and_acqrel(state, ~FLI_STREAM_CLOSE_OWNER); /* PAIR io.state, both halves */

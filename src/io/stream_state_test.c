@@ -182,8 +182,8 @@ TEST(a_cas_that_fails_spuriously_is_repeated_with_the_same_result)
     assert_true(fli_stream_state_end_close(&state));
 }
 
-/* Both directions are BUSY when the stream is closed. The holder that releases its direction second is the last holder,
- * whichever direction it has. */
+/* Both directions are BUSY when the stream is closed. The thread that ends the operation of its direction second must
+ * free the stream, whichever direction this is. */
 TEST(the_second_holder_to_release_a_closing_stream_is_the_last)
 {
     for (int first = FLI_READING; first <= FLI_WRITING; first++) {

@@ -175,7 +175,8 @@ FILCH_MUST_USE filch_err fli_access_check(fli_model *m, fli_runtime *rt, uint32_
 
 FILCH_MUST_USE filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a,
                                            const fli_endpoint *b, fli_relation **out);
-/* Returns the relation of a place; NULL for place 0. */
+/* Returns the relation that is at `place`, a position in the list of a process (see *place* at fli_relation): the
+ * handle of the relation * 2 + the number of one of its endpoints. Returns NULL if `place` is 0. */
 static inline fli_relation *fli_relation_at(fli_model *m, uint32_t place)
 {
     return place != 0 ? fli_slab_at_size(&m->relations, place / 2, sizeof(fli_relation)) : NULL;

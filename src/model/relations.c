@@ -77,7 +77,7 @@ static uint32_t host_of(fli_relation *relation, unsigned which)
     return (fli_load_rlx(&relation->hosts) >> (16 * which)) & 0xffffu;
 }
 
-/* Returns the number of slots in all segments before `segment`: the number of its first slot. */
+/* Returns the number of the first slot of `segment`, which is the number of slots in all segments before it. */
 static uint32_t segment_first(unsigned segment)
 {
     return segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1);
@@ -488,9 +488,9 @@ static fli_relation *find_link_of_hub(const fli_index *links, const fli_endpoint
     return item != NULL ? link_of(item) : NULL;
 }
 
-/* Returns the link between two processes, or NULL. If neither process is a hub, walks both lists alternately, so that
- * the cost is that of the shorter list. If that takes HUB_FROM steps or more, makes one process a hub: that with the
- * list that ended the search. Requires the locks of both stripes. */
+/* Returns the link between two processes, or NULL. If neither process is a hub, walks the lists of both processes
+ * alternately, so that the cost depends on the length of the shorter list. If the walk takes HUB_FROM steps or more,
+ * makes one of the processes a hub: the process whose list ended the walk. Requires the locks of both stripes. */
 static fli_relation *find_link(fli_model *m, const fli_endpoint *a, const fli_endpoint *b)
 {
     const fli_index *hub_a = hub_of(m, a->host, a->serial), *hub_b = hub_of(m, b->host, b->serial);

@@ -21,9 +21,9 @@ enum { PLAIN, SOCKET, ASKED };
  * reports as writable has a nearly empty queue, and accepts CHUNK_TERMINAL bytes at once. */
 enum { CHUNK_PIPE = 4096, CHUNK_TERMINAL = 256, PAUSE_MS = 10 };
 
-/* Held between poll() and the write after it, by all outputs of the program: standard output and standard error may be
- * one pipe (2>&1), and a thread that has found room for one chunk must be the one that uses it. Nothing waits while it
- * holds this lock. */
+/* All outputs of the program hold this lock from a poll() to the write that follows it. Standard output and standard
+ * error may be one pipe (2>&1); if a thread has found room for one chunk in the pipe, no other thread may use this room
+ * first. A thread that holds this lock waits for nothing. */
 static pthread_mutex_t room_lock = PTHREAD_MUTEX_INITIALIZER;
 
 filch_err fli_output_init(fli_output *out, int fd)

@@ -49,9 +49,10 @@ FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
  * alone does not remove `fd` from the poller. */
 void fli_poller_remove(fli_poller *poller, int fd);
 
-/* Collects up to `max` reports. Waits for the first until the clock reads `until_ns`: 0 does not wait, UINT64_MAX waits
- * for ever. May return early without reports, and does so after fli_poller_wake(); a waiting call consumes the wake-up.
- * Thread: any, several at once; only one at a time may wait. */
+/* Collects up to `max` reports and returns their number. If there is no report, waits for the first one until the clock
+ * reads `until_ns` (0: does not wait; UINT64_MAX: waits for ever). A wait may end early with 0 reports. It ends so
+ * after fli_poller_wake(), and the call that has waited consumes this wake-up. Thread: any, and several threads may
+ * call this function at once, but only one of them may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
 /* Ends the wait of the thread that is in fli_poller_wait(); if no thread waits, the next wait returns at once. Several

@@ -219,8 +219,8 @@ fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 #endif
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(PR_GET_SECCOMP)
-/* The system's sched_attr in its first published version. Declared here, because the headers disagree on which of
- * them defines it. */
+/* The system's struct sched_attr in its first published version. Declared here, because different versions of the
+ * system's headers define it in different files. */
 typedef struct attributes {
     uint32_t size, policy;
     uint64_t flags;

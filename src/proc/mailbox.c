@@ -137,8 +137,8 @@ static void bring_forward(fli_runtime *rt, fli_proc *p)
         prepend(rt, &p->completions, take_oldest(rt, &p->messages));
 }
 
-/* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages that do not count
- * against the limit (those of timers) are kept. */
+/* Drops the oldest messages of a drop-oldest mailbox until it is within its limit. Messages of timers, which
+ * do not count against the limit, are kept. */
 static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 {
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;

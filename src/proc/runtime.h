@@ -279,8 +279,8 @@ static inline fli_event_node *fli_node_at(fli_runtime *rt, uint32_t handle)
  * fli_slab_next). */
 static inline fli_event_node *fli_node_next(fli_runtime *rt, fli_slab_block *block, uint32_t handle)
 {
-    /* block->number is never that of a short node. So the short bit is tested only when the walk enters another block,
-     * and a walk inside one block pays nothing for this test. */
+    /* block->number is never the number of a block of short nodes. So the short bit is tested only when the walk enters
+     * another block, and a walk inside one block pays nothing for this test. */
     if (FLI_UNLIKELY((handle >> FLI_SLAB_FIRST_BITS) + 1 != block->number && (handle & FLI_SHORT_BIT) != 0))
         return fli_short_node_at(rt, handle);
     return fli_slab_next(&rt->nodes, block, handle, sizeof(fli_event_node));

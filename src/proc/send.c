@@ -201,7 +201,8 @@ static filch_err send_simulated(fli_runtime *rt, fli_local *worker, filch_pid to
     return err;
 }
 
-/* General path of filch_send(): from any thread, a handler, a recorded or simulated step; any payload, any receiver. */
+/* General path of filch_send(): called from any thread, a handler, a recorded or a simulated step; for any payload and
+ * any destination process. */
 filch_err filch_send_any(filch_sched *sched, filch_pid to, filch_data data)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
@@ -253,7 +254,7 @@ static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint6
 }
 
 /* Fast path of filch_send(): sends a value message to a process that needs no wake-up.
- *   Precondition: that of filch_send_value(), but FLI_IS_AWAKE() for `word`.
+ *   Precondition: the precondition of filch_send_value(), but FLI_IS_AWAKE() holds for `word`.
  *   Skips:        what filch_send_value() skips, and queueing the receiver.
  *   Repeats:      the check of the generation, by one CAS from `word`.
  *   General path: send_contended() if the CAS fails. */
@@ -285,7 +286,7 @@ static __attribute__((noinline)) filch_err send_limited_contended(fli_local *wor
 }
 
 /* Fast path of filch_send(): sends a value message to a mailbox that has a limit and has space.
- *   Precondition: that of filch_send_value(), but LIMITED is set in `word`, and the receiver may be awake.
+ *   Precondition: the precondition of filch_send_value(), but LIMITED is set in `word`, and the receiver may be awake.
  *   Skips:        what filch_send_value() skips, and the overflow policy.
  *   Repeats:      space is reserved before the push, in the generation of the receiver, and not while senders wait; the
  *                 check of the generation, by one CAS from `word`.
@@ -354,8 +355,8 @@ static __attribute__((noinline)) filch_err send_lent_slow(filch_sched *sched, fi
 }
 
 /* Fast path of filch_send() for bytes that fit into the node.
- *   Precondition: that of filch_send_value(), but the receiver may be awake; the payload is lent and well formed, and
- *                 has at most FLI_INLINE_MAX bytes and at most payload_max.
+ *   Precondition: the precondition of filch_send_value(), but the receiver may be awake; the payload is lent and well
+ *                 formed, and has at most FLI_INLINE_MAX bytes and at most payload_max bytes.
  *   Skips:        what filch_send_value() skips, and the owned copy of the payload.
  *   Repeats:      the check of the generation, by one CAS from the state word.
  *   General path: filch_send_any(); send_contended() if the CAS fails. */

@@ -89,7 +89,7 @@ static inline uint64_t fli_word_make(uint32_t gen, unsigned state, uint64_t flag
     return ((uint64_t)gen << FLI_GEN_SHIFT) | ((uint64_t)state << FLI_STATE_SHIFT) | flags;
 }
 
-/* Returns true if `word` is that of a process with generation `gen` that has not ended. */
+/* Returns true if `word` is the state word of a process that has generation `gen` and has not ended. */
 static inline bool fli_word_lives(uint64_t word, uint32_t gen)
 {
     unsigned state = fli_word_state(word);
@@ -152,10 +152,12 @@ FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint3
     }
 }
 
-/* Compares `word` with the word of an IDLE process of generation `gen` without limit and flags; HAS_RELATIONS is
- * ignored. Returns 0 if they are equal. FLI_IS_AWAKE(result) is true if only the state differs and is ACTIVE,
- * ACTIVE_ONE or BLOCKED. Otherwise a flag or a limit is set, or the process of this generation has ended. A `gen` of
- * more than 24 bits never compares equal. */
+/* Compares `word` with the word of a process that is IDLE, has generation `gen`, and has neither a mailbox limit nor a
+ * flag. The flag HAS_RELATIONS and the mailbox head are ignored. The result tells three cases apart:
+ *   0                          the words are equal;
+ *   FLI_IS_AWAKE(result) true  only the state differs: it is ACTIVE, ACTIVE_ONE or BLOCKED;
+ *   any other result           a limit or a flag is set, or the process of generation `gen` has ended.
+ * If `gen` has more than 24 bits, the result is always of the third case. */
 #define FLI_IS_AWAKE(differs) (((differs) & ~(FLI_STATE_MASK >> FLI_STATE_SHIFT & ~UINT64_C(1))) == 1)
 static inline uint64_t fli_word_differs(uint64_t word, uint32_t gen)
 {

@@ -143,8 +143,9 @@ static filch_err replay_call(replay *rp, const fli_rec_call *call, filch_pid *pi
     if (rp->aside) return FILCH_OK;
     rp->calls++;
     if (rp->next.kind == FLI_BOX_RESULT) {
-        /* No written call is left. Calls beyond CALLS_MAX were counted but not written, so only a call beyond the
-         * recorded number of calls is a difference. */
+        /* The recording of this step has no further written call. A recording counts all calls of a step, but writes
+         * only the first CALLS_MAX. So this call is a difference only if the replayed step has now made more calls than
+         * the recorded number. */
         if (rp->calls > rp->next.result.calls) differs(rp, "nothing more", say_call(call, now));
         return FILCH_OK;
     }

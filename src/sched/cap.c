@@ -10,8 +10,8 @@
  * another worker than the one that allocated it.
  *
  * INVARIANT  bytes in use = shared - HELD + the sum of the stripes, while the scheduler lives. After fli_cap_drop():
- *            bytes in use = shared, without those of the counter. HELD is larger than any number of bytes, so `shared`
- *            is 0 only when the scheduler and all blocks are freed.
+ *            bytes in use = shared, without the bytes of the counter. HELD is larger than any number of bytes, so
+ *            `shared` is 0 only when the scheduler and all blocks are freed.
  * INVARIANT  `rt` is NULL, and all stripes are 0, before the memory of the scheduler is freed: a later scheduler at the
  *            same address never counts in the stripes of this one.
  * Design: docs/design/memory.md.

@@ -149,8 +149,9 @@ static uint32_t proc_generation(void *object)
     return generation < PROC_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
 }
 
-/* Initializes a slot of a returned page as a free slot. Its bytes are those of a free slot, or zeros. Both are blank
- * (finish.c), so only the slot number and the state word are written. */
+/* Initializes a slot of a page whose memory was returned to the system as a free slot. The slot still has the bytes
+ * that it had as a free slot, or its bytes are zeros. In both cases the slot is blank (finish.c), so only the slot
+ * number and the state word are written. */
 static void remake_proc(void *object, uint32_t handle, uint32_t generation)
 {
     fli_proc *p = object;
@@ -486,7 +487,8 @@ static filch_err take_registry(filch_sched *sched)
         filch_err err = fli_builtin_registry(&registry);
         if (err != FILCH_OK) return err;
         fli_registry_use(registry);
-        filch_registry_destroy(registry); /* drops the creator's reference: only that of this scheduler is left */
+        /* drops the creator's reference: only the reference of this scheduler is left */
+        filch_registry_destroy(registry);
     } else {
         fli_registry_use(registry);
     }

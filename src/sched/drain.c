@@ -48,8 +48,8 @@ static bool is_late(fli_worker *w, const fli_proc *p)
 }
 
 /* Asks the process to end, unless a cancel from a supervisor is found in its mailbox. Returns true if the step that is
- * about to begin gets a cancel as its first event. Returns false if a cancel is in the list of messages: appended here,
- * or found in the mailbox.
+ * about to begin gets a cancel as its first event. Returns false if a cancel is in the list of messages, where this
+ * function has appended it or where fli_mail_unstack() has put it from the mailbox.
  *
  * The state word with which this step began may have been read before the stop began. So the messages that were sent
  * before the stop but arrived after that read are unstacked first (fli_mail_unstack). The acquire load of the phase

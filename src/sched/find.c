@@ -35,10 +35,10 @@
  * picked process; in the deque, the processes that the picked one spawns would be above it, those that they spawn
  * above these, and so on. The turn after a pick is no pick: a process that returns CONTINUE while the slot is full does
  * not bring the pick forward (ready.c). Only with a fair_every of 1 does the process join the deque at a pick. The
- * process being stepped may have more turns before that of the slot (w->rerun, the inline completion loop); but if the
- * slot is full, it leaves the last turn before the next pick to the process in the slot. (An inline completion loop
- * that began while the slot was empty may go on until the pick.) So the process in the slot stays there at one pick at
- * most, and waits fewer than 2 * fair_most turns; the bound includes them. The test
+ * process being stepped may have more turns before the process in the slot has its turn (w->rerun, the inline
+ * completion loop); but if the slot is full, it leaves the last turn before the next pick to the process in the slot.
+ * (An inline completion loop that began while the slot was empty may go on until the pick.) So the process in the slot
+ * stays there at one pick at most, and waits fewer than 2 * fair_most turns; the bound includes them. The test
  * `the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most` checks this.
  *
  * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then
@@ -114,7 +114,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
 }
 
 /* Returns true if `victim`, the worker at `index`, has finished no step for AGED_NS. Stores the victim's count of steps
- * for the next call. */
+ * for the next call of this function. */
 static bool is_stuck(fli_worker *w, uint32_t index, const fli_worker *victim)
 {
     fli_victim_progress *seen = &w->victim_progress[index];

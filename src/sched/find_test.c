@@ -549,7 +549,7 @@ TEST(a_thief_takes_from_the_deque_before_the_lifo_slot)
     fli_proc *next = fli_deque_pop(&d.sched->caller_worker->deque);
     assert_true(fli_lifo_slot_put(&d.sched->caller_worker->lifo_slot, next));
     assert_true(fli_find_visible(d.sched, 2));
-    fli_proc *p = fli_find_far(d.thief, false, &retry); /* two processes are queued: the thief takes one */
+    fli_proc *p = fli_find_far(d.thief, false, &retry); /* the thief may steal, because two processes are queued */
     assert_non_null(p);
     same(number_of(p), 0);
     assert_true(fli_lifo_slot_is_full(&d.sched->caller_worker->lifo_slot));

@@ -45,7 +45,7 @@ static bool close_mailbox(fli_runtime *rt, fli_local *worker, fli_proc *p, uint6
     if ((last & FLI_LIMITED) == 0) return false;
     uint64_t load = fli_limit_close(p, fli_serial_gen(serial));
     if ((load & FLI_LOAD_WAITING) != 0) rt->hooks.no_room(rt, p);
-    fli_limit_clear(p, fli_serial_gen(serial)); /* called after no_room(), which still needs p->waiters */
+    fli_limit_clear(p, fli_serial_gen(serial)); /* comes after no_room(), because no_room() still needs p->waiters */
     return (load & FLI_LOAD_OVERFLOWED) != 0;
 }
 
@@ -97,8 +97,8 @@ static void call_on_exit(fli_worker *w, fli_proc *p, const last_words *left, uin
     fli_proc  *before = worker->current, stand_in = { .values = left->values };
 
     __attribute__((cleanup(end_exit_call))) exit_call t = { .worker = worker, .left = left };
-    fli_count(&worker->counters.leaving, 1); /* counted before give_back(), so that a stop always sees the process as
-                                                alive or as leaving */
+    /* comes before give_back(), so that a stop always counts the process as alive or as leaving */
+    fli_count(&worker->counters.leaving, 1);
     give_back(w, p);
     worker->current = &stand_in; /* the slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);

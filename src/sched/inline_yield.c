@@ -9,9 +9,9 @@
  * If a condition of 2 or 3 fails, the loop ends and step.c goes on (leave_step() after 1, leave_handler() after 3).
  *
  * All iterations use the same node. It stays in the process's list of yields and keeps the fields that do not change
- * (its process, its place in the list). Its generation is incremented each time, so a receiver that was kept from an
- * earlier yield cannot claim it. From 2 on the node is PENDING like the node of any yield, and another thread that has
- * the receiver may claim it first.
+ * (its process, its position in this list). Its generation is incremented each time, so a receiver that was kept from
+ * an earlier yield cannot claim it. From 2 on the node is PENDING like the node of any yield, and another thread that
+ * has the receiver may claim it first.
  *
  * INVARIANT  when the loop ends, the node is PENDING, or in the list of completions, or freed.
  *
@@ -139,8 +139,8 @@ static __attribute__((noinline)) void leave_handler(fli_worker *w, fli_proc *p, 
 }
 
 /* Fast path of a step, its yield and the synchronous completion of this yield.
- *   Precondition: that of step_sync_done() in step.c; the worker has fast_steps, the completion is a value, and
- *                 w->out has room for a yield without growing.
+ *   Precondition: the precondition of step_sync_done() in step.c; the worker has fast_steps, the completion is a
+ *                 value, and w->out has room for a yield without growing.
  *   Skips:        the list of completions and fli_mail_collect(); dispatch(); settling and queueing between two steps.
  *   Repeats:      INVARIANT close of step.c: the yield is not outstanding while its completion is delivered. After each
  *                 handler the state word is compared with `word`, so a new event ends the loop. Each iteration is

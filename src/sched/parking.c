@@ -2,10 +2,10 @@
  *
  * No lost wake-up. A worker counts itself as parked, by a read-modify-write of the idle word, and then checks all
  * queues once more. A submitter queues its process, then does a read-modify-write of the same word and reads the
- * counts. The two read-modify-writes are ordered. If that of the submitter is second, the submitter sees a parked
- * worker and no searching worker, and unparks a worker. If that of the worker is second, the worker has acquired what
- * the submitter queued, and its last check finds the process. (PAIR idle.word) A steal that lost a race does not mean
- * that there is no work: fli_find_far() sets *retry, and the worker searches again.
+ * counts. The two read-modify-writes are ordered. If the submitter's read-modify-write is second, the submitter sees a
+ * parked worker and no searching worker, and unparks a worker. If the worker's read-modify-write is second, the worker
+ * has acquired what the submitter queued, and the worker's last check finds the process. (PAIR idle.word) A steal that
+ * lost a race does not mean that there is no work: fli_find_far() sets *retry, and the worker searches again.
  *
  * No thundering herd. A submitter unparks at most one worker, and none while a worker searches. The last searcher that
  * finds work unparks the next one if there is more work (search.c). A worker that pushes to its local deque only reads
@@ -165,8 +165,9 @@ void fli_parking_wake_one(filch_sched *sched)
 
 void fli_idle_notify_global(filch_sched *sched)
 {
-    /* PAIR idle.word, both halves: the RMW adds 0; it only orders this thread with every worker that is about to
-     * park. */
+    /* PAIR idle.word, both halves. The RMW adds 0; only its order with the RMW of a worker that is about to park
+     * matters: if the worker's RMW comes first, this thread sees the worker as parked; otherwise the worker sees what
+     * this thread has queued. */
     uint64_t word = fli_add_acqrel(&sched->idle.word, 0);
     if (fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
 }
@@ -231,9 +232,9 @@ static bool return_memory(fli_worker *w)
 }
 
 /* A thread that takes a worker off the list of parked workers unparks it exactly once, unless the worker is the poller.
- * So when fli_park() returns true, the worker knows without the lock that it is off the list. If the worker's timeout
- * passes at the moment when another thread takes it off the list, the unpark of that thread is still to come. The
- * worker waits for this unpark, because otherwise its next fli_park() would return at once. */
+ * So when fli_park() returns true, the worker knows without the lock that it is off the list. If fli_park() returns
+ * false, because the timeout has passed, another thread may have taken the worker off the list and not unparked it yet.
+ * Then the worker waits until that thread unparks it, because otherwise its next fli_park() would return at once. */
 fli_wake fli_parking_park(fli_worker *w)
 {
     filch_sched *sched = w->sched;

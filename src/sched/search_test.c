@@ -163,7 +163,7 @@ static void park_and_leave(filch_sched *sched)
     fli_store_rlx(&sched->idle.leaving, false);
 }
 
-/* The worker was woken for the earliest timer of all, which may be that of any worker. */
+/* The worker was woken for the earliest of all timers, which any worker may have armed. */
 TEST(a_worker_that_was_parked_looks_at_the_timers_of_all_workers)
 {
     filch_options options = FILCH_OPTIONS_INIT;

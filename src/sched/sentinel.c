@@ -9,7 +9,7 @@
  * system call.
  *
  * The sentinel itself may be unparked for work. So while a timer runs, a second parked worker, the backup, has a
- * timeout one millisecond after that of the sentinel (then 2 and 4 ms after it, as long as the backup finds the
+ * timeout one millisecond after the timeout of the sentinel (then 2 and 4 ms after it, as long as the backup finds the
  * sentinel parked).
  *
  * INVARIANT  under the idle lock: the sentinel and the backup are parked, and they are different workers.

@@ -24,7 +24,8 @@ fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mo
     return passed_ns >= STARVED_NS ? FLI_VERDICT_STARVED : FLI_VERDICT_WAIT;
 }
 
-/* Returns true if the step that the worker runs now is not the one in `seen`. */
+/* Returns true if the step that the worker runs now (process `serial`, step number `steps`) is not the step that `seen`
+ * describes. */
 static bool is_new(const fli_stuck *seen, uint64_t serial, uint64_t steps)
 {
     return seen->serial != serial || seen->steps != steps;

@@ -19,7 +19,7 @@
  *                   that send to one process take fifty times as long for a message as one (docs/design/scale.md).
  *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
  *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two)
- *   dead steals     A weak steal is dead if it led to no step beyond those of the stolen processes. Fewer dead steals
+ *   dead steals     A weak steal is dead if it led to no steps except steps of the stolen processes. Fewer dead steals
  *                   are enough for a pause, because a growing tree of processes always leads to more steps
  *                   (docs/log/2026-11-what-a-second-worker-costs.md).
  *
@@ -71,8 +71,8 @@
 /* Shortest time between two marks (fli_throttle_mark). Marks are not taken more often, because a mark reads the
  * counters of all workers. */
 #define MARK_NS UINT64_C(1000000)
-/* Upper limit of remote_cost_ns. Without further remote events, remote_cost_ns falls from this limit to 0 in as many
- * nanoseconds. */
+/* Upper limit of remote_cost_ns. Without further remote events, remote_cost_ns falls from this limit to 0 in a time of
+ * this length. */
 #define REMOTE_COST_MAX_NS UINT64_C(1000000)
 
 /* True if `more` is at least 1.5 times `less`. If the rate during a pause is at least 1.5 times the rate before it,
@@ -80,8 +80,8 @@
  * begins, and a beginning program is slow for other reasons. */
 #define MUCH_FASTER(less, more) (3 * (less) <= 2 * (more))
 #define PAUSE_FACTOR_PROVEN 16
-/* The rate during a pause is measured only after this time from its beginning: at first, queues and cache lines move to
- * the workers that stay awake. */
+/* The measurement of the rate during a pause starts this time after the beginning of the pause: at first, queues and
+ * cache lines move to the workers that stay awake. */
 #define SETTLE_NS UINT64_C(500000)
 
 #define SHORT_STEP_NS UINT64_C(500)
@@ -92,8 +92,8 @@
 #define ACTIVE_FACTOR 4
 
 /* REMOTE_COST_HIGH_NS   if remote_cost_ns is higher, the worker should pause
- * AWAKE_NS              before a pause no worker may have been paused for this time: the rate of this time is compared
- *                       with the rate during the pause
+ * AWAKE_NS              a pause begins only after a time of this length in which no worker was paused: the rate in
+ *                       this time is compared with the rate during the pause
  * AWAKE_PROVEN_NS       replaces AWAKE_NS if the rate during the last pause was at least 1.5 times the rate before it
  * AWAKE_DEAD_NS         replaces AWAKE_NS if the worker pauses because of dead steals
  * BACKLOG_MIN           number of sends to runnable receivers, and of messages sent but not received, that make a
@@ -322,7 +322,7 @@ static void spill_to_global(fli_worker *w)
 }
 
 /* Returns true if another worker is still in the step in which it was at the last call. Stores the progress of all
- * workers for the next call. */
+ * workers for the next call of this function. */
 static bool is_any_worker_stuck(fli_worker *w)
 {
     bool stuck = false;
@@ -448,10 +448,10 @@ static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
     uint64_t          before = rate_since(w, &w->throttle.before);
     fli_throttle_mark began;
     spill_to_global(w);
-    /* If a pause ended early, its rate says nothing about the next pause. If it ended because another worker is
-     * stuck in a step, the workers must stay awake to run the processes queued at the stuck worker: so a back-off
-     * starts, unless the pause was for a backlog. In that case awake workers would only send more messages to the
-     * stuck worker. */
+    /* If a pause ended early, its rate says nothing about the next pause. A back-off follows a pause that ended early,
+     * so that the workers stay awake: if another worker is stuck in a step, they must run the processes queued at the
+     * stuck worker. No back-off follows a pause that was for a backlog: awake workers would only send more messages to
+     * the stuck worker. */
     if (wait_until(w, w->clock_ns + pause_ns, &began)) {
         learn(w, pause_ns, before, rate_since(w, &began));
     } else {

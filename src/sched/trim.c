@@ -64,8 +64,8 @@ static bool has_surplus(filch_sched *sched)
     return false;
 }
 
-/* Returns one portion of the slab's free pages to the system. The result is true if more pages can be returned to the
- * system in this interval. */
+/* Returns up to PORTION free pages of the slab to the system. Returns only pages that stayed unused since the interval
+ * began (fli_trim_plan(), fli_slab_trim()). The result is true if the slab has more such pages. */
 static bool trim(fli_slab *slab)
 {
     uint32_t most = surplus(slab);

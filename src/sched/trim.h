@@ -23,7 +23,8 @@ void fli_trim_plan(filch_sched *sched);
 /* Returns the time at which a parked worker must call fli_trim_run(), or FLI_NEVER if there is no memory to return to
  * the system. */
 uint64_t fli_trim_due_ns(filch_sched *sched);
-/* Returns a portion of the free memory to the system, if it is due and no other thread does so. */
+/* If a portion of the free memory is due to be returned to the system, and no other thread is returning one, returns
+ * it. */
 void fli_trim_run(filch_sched *sched, uint64_t now_ns);
 /* Returns the number of bytes in pages that were returned to the system and are not in use again. */
 uint64_t fli_trim_returned_bytes(filch_sched *sched);

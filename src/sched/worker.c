@@ -75,11 +75,12 @@ static void begin_lone_interval(fli_worker *w)
 /* Returns how many processes woken by timers or descriptors may run ahead of the next fairness pick.
  *
  * A process woken by a timer is the newest in the deque and runs next, unless a fairness pick is due. The picked
- * process may return CONTINUE or spawn others, which are then pushed above the woken one; and what these spawn comes
- * above them, so that the woken process would wait until it is the oldest. So at most as many timers fire as can run
- * before the pick. The others stay due in their wheels, in the order of their due times, and the clock is read again
- * after the pick. While processes return CONTINUE, the pick is brought forward, and the turns by which it was
- * (fair_credit) are the budget. Why the budget keeps the fairness bound: find.c. */
+ * process may return CONTINUE or spawn others; these are pushed above the woken process, and so are the processes that
+ * they spawn in turn. The woken process would then wait until it is the oldest. So at most as many timers fire as woken
+ * processes can run before the pick. The other timers stay due in their wheels, in the order of their due times, and
+ * the clock is read again after the pick. While processes return CONTINUE, the pick is brought forward; the number of
+ * turns by which it was brought forward (fair_credit) is then the budget. Why the budget keeps the fairness bound:
+ * find.c. */
 static uint32_t bypass_budget(fli_worker *w)
 {
     if (FLI_UNLIKELY(w->fair_every == 1)) return UINT32_MAX;
@@ -119,9 +120,10 @@ static bool have_woken_run(fli_worker *w)
     return false;
 }
 
-/* Fires due timers of this worker, and of others if it must help. A worker that was parked looks at all others: it was
- * woken for the earliest timer of all, or because a worker is late. It does so until it has found all that was due.
- * Simulated workers always do: they never park, and the simulation relies on it that a due timer fires. */
+/* Fires due timers of this worker, and of other workers if it must help them (fli_timers_poll_near). A worker that was
+ * parked checks the timers of all workers (surveys_timers), because it was woken for the earliest timer of all, or
+ * because another worker is late; it goes on checking all timers until it has fired all that are due. A simulated
+ * worker always checks the timers of all workers: it never parks, and in a simulation every due timer must fire. */
 static uint32_t poll_timers(fli_worker *w, uint32_t most)
 {
     fli_timers *timers = &w->sched->timers;

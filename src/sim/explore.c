@@ -734,8 +734,9 @@ static void show(void)
     FLI_ASSERT(x.verdict == RUN_VIOLATION || x.script != NULL);
 }
 
-/* Starts the search again. Called when an execution has shown a new writer of a location, a trylock or a barrier
- * (x.learnt): executions were omitted before this was known, and must be explored. */
+/* Starts the search again. Called when an execution has set x.learnt: it has shown for the first time that a thread
+ * writes a certain shared location, that the program uses trylock, or that the program uses a process-wide barrier.
+ * Executions that were omitted without this knowledge must be explored. */
 static void begin_anew(void)
 {
     x.learnt = false;
@@ -786,8 +787,9 @@ static bool note_path(void)
     }
 }
 
-/* Runs one walk with random numbers from `from`. If the walk shows a new writer of a location, a trylock or a barrier
- * (x.learnt), some operations were wrongly treated as independent, so the walk is repeated. */
+/* Runs one walk with random numbers from `from`. Repeats the walk if it has set x.learnt: then it has shown for the
+ * first time that a thread writes a certain shared location, that the program uses trylock, or that the program uses a
+ * process-wide barrier. Without this knowledge, some operations were wrongly treated as independent. */
 static void walk_once(fli_prng from)
 {
     do {

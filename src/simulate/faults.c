@@ -136,8 +136,8 @@ static bool may_fire(fli_simulation *sim, uint64_t id, uint64_t next_ns)
     return !fli_draw_chance(sim, sim->opt.late_timer);
 }
 
-/* A timer is held back until after the next other timer, whatever the distance. The additional time lets the processes
- * that the other timer wakes make some steps, or many. */
+/* A timer that is held back fires after the next other timer, however much later that timer is due. The additional time
+ * between the two timers lets the processes that the other timer wakes make some steps, or many. */
 uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns)
 {
     fli_simulation *sim = fli_simulation_of(rt);

@@ -6,7 +6,8 @@
 #include <filch.h>
 #include <stdbool.h>
 
-/* Allocates an empty answer as a shared payload. The payload is freed when its last holder calls filch_drop(). */
+/* Allocates an empty answer as a shared payload. The payload is freed when filch_drop() drops the last reference to
+ * it. */
 filch_err fli_answer_make(filch_memory memory, uint64_t tag, filch_data *out);
 /* Allocates a list of children for fli_answer_fill(): `count` > 0 zeroed elements. Returns NULL if there is no
  * memory. */

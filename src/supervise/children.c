@@ -34,8 +34,8 @@ void fli_children_init(fli_children *children, filch_memory memory)
 
 static void list_insert(fli_children *children, fli_child_list list, fli_child *c)
 {
-    /* Searches the place of `c`, beginning at the end of the list. Usually the place is one of the two ends, because
-     * children start from first to last and stop from last to first. */
+    /* Searches the position of `c` in the list, beginning with the last child. Usually `c` becomes the first or the
+     * last child of the list, because children start from first to last and stop from last to first. */
     fli_child *after = children->last[list], *first = children->first[list];
     if (first != NULL && c->id < first->id) after = NULL;
     while (after != NULL && after->id > c->id) after = after->prev[list];

@@ -43,7 +43,7 @@ typedef struct fli_deque {
     /* Bits: high 32 = tag, the number of pops; low 32 = top, the index of the oldest item.
      * PAIR deque.word. writes: the owner by add (pop), any thread by CAS (steal).  reads: any. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) word;
-    /* Index after that of the newest item. writes: the owner, always with release. reads: thieves.
+    /* One more than the index of the newest item. writes: the owner, always with release. reads: thieves.
      * PAIR deque.bottom. On the cache line of `word`, because every thread that reads `bottom` also reads `word`. */
     FLI_ATOMIC(uint32_t) bottom;
     /* The current ring.  writes: the owner, when the deque grows.  reads: thieves.  PAIR deque.ring */

@@ -16,10 +16,10 @@
 typedef struct fli_inject {
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields down to `newest` are not atomic: used under the lock. */
-    void **ring; /* holds the oldest items: `length` items, from place `first` on; NULL: no ring */
-    size_t room; /* places of the ring: a power of two, or 0 */
+    void **ring; /* holds the `length` oldest items, from index `first` on; NULL: no ring */
+    size_t room; /* number of items for which the ring has room: a power of two, or 0 */
     size_t first, length;
-    /* chain of the items that are newer than those of the ring. `newest` is valid only while `oldest` is not NULL */
+    /* chain of the items that are newer than the items in the ring. `newest` is valid only if `oldest` is not NULL */
     void *oldest, *newest;
     /* offset in bytes of the `void *` in an item that links the chain. Not atomic: set at init */
     size_t  link;

@@ -15,10 +15,10 @@
  * Returning memory. The thread that trims takes free pages off their list, so that no other thread can take their
  * objects. It reads their generations and then discards their memory, without the lock. At any time other threads may
  * read one of these objects through a stale handle. They read the bytes of a free object, whose generation is newer
- * than that of the handle, or zeros; both match no handle, and a thread whose handle does not match writes nothing.
- * Before an object of a returned page is given out again, its generation is set to the largest generation in its page
- * when the page was returned. Each generation is the one that the object would use next, so no generation of a handle
- * is used twice. Explored: slab_return_1, slab_return_2 of ./dev modelcheck.
+ * than the generation in the handle, or zeros. Neither matches a handle, and a thread whose handle does not match
+ * writes nothing. Before an object of a returned page is given out again, its generation is set to the largest
+ * generation in its page when the page was returned. Each generation is the one that the object would use next, so no
+ * generation of a handle is used twice. Explored: slab_return_1, slab_return_2 of ./dev modelcheck.
  *
  * Rejected: a free list through the objects. Walking it under the lock touches one cold cache line per object; an array
  * of pointers moves 64 of them with one copy. An array of handles would be half as large, and every take would begin
@@ -219,7 +219,8 @@ static void unlist_locked(fli_slab *slab, uint32_t number)
     page->list = FLI_PAGE_BUSY;
 }
 
-/* Moves a page to the right list after its first object was stored (PARTIAL) or its last (FREE). */
+/* Called after an object of the page was stored. If the object is the first stored object of the page, puts the page on
+ * the list PARTIAL. If all objects of the page are stored now, moves the page to the list FREE. */
 static void relist_locked(fli_slab *slab, uint32_t number)
 {
     fli_slab_page *page = page_at(slab, number);

@@ -308,8 +308,8 @@ TEST(pages_that_were_not_used_since_the_last_trim_are_returned)
     same(returned(&slab), free_pages);
     same(fli_load_rlx(&slab.free_pages), 0);
     assert_true(fli_slab_is_whole(&slab));
-    /* The next peak needs no new objects: it takes the objects in `spare` and in partial pages first, then those of
-     * returned pages. */
+    /* The next peak needs no new objects: it takes the objects in `spare` and in partial pages first, then the
+     * objects of returned pages. */
     uint32_t fresh = fli_load_rlx(&slab.fresh);
     make_peak(&slab, things, 1);
     same(fli_load_rlx(&slab.fresh), fresh);

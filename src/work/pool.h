@@ -46,7 +46,8 @@ typedef struct fli_job_owner {
 typedef struct fli_job {
     struct fli_job *next;
     void (*run)(struct fli_job *job); /* called on a pool thread; may block, may submit jobs, may free the job */
-    /* called instead of run if the pool closes first, on the closing thread, without the pool's lock */
+    /* called instead of run if the pool closes before the job begins; on the thread that closes the pool, which does
+     * not hold the pool's lock then */
     void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
     uint64_t      key;    /* key of the yield that the job completes; 0: the yield cannot be cancelled by its tag */
@@ -133,8 +134,9 @@ void fli_jobs_cancel(fli_job *first);
  * still runs; then the caller must call it again later. */
 bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns);
 
-/* For a pool with `by_hand`: runs one queued job on this thread. `nth` counts the queued jobs lane by lane, in each
- * lane from the oldest; 0 is the first of them. Returns false if there is no such job. */
+/* For a pool with `by_hand`: runs one queued job on this thread. The queued jobs are numbered from 0, lane by
+ * lane, in each lane from the oldest; `nth` is the number of the job to run. Returns false if there is no job with this
+ * number. */
 bool fli_workpool_run(fli_workpool *pool, uint64_t nth);
 
 /* Copies the owners of up to `room` running jobs to `owners`, in the order in which the jobs started. Returns how many

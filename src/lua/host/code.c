@@ -97,7 +97,7 @@ static void free_code(fli_lua_code *code)
     free(code);
 }
 
-/* Removes and frees all code that has no reference except that of the cache. The caller holds the host's lock. */
+/* Removes and frees all code to which only the cache has a reference. The caller holds the host's lock. */
 static void evict(struct filch_lua *lua)
 {
     for (size_t i = 0; i < FLI_LUA_BUCKETS; i++) {
@@ -230,7 +230,7 @@ static const void *proto_of(const struct filch_lua *lua, lua_State *L)
     return lua->proto_word != 0 ? closure[lua->proto_word] : NULL;
 }
 
-/* Lua function anchor(place, function): stores `function` in the registry under the key `place`. */
+/* Lua function anchor(address, function): stores `function` in the registry with `address` as its key. */
 static int anchor(lua_State *L)
 {
     lua_rawsetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));

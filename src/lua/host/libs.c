@@ -52,7 +52,7 @@ static const char *find_library(const fli_lua_names *names, const char *library)
     return NULL;
 }
 
-/* Returns the place in the hash table where the search for the member `name` of `library` begins. `library` is one of
+/* Returns the index in names->places at which the search for the member `name` of `library` begins. `library` is one of
  * names->libraries, or NULL for the globals. */
 static size_t place_of(const char *library, const char *name)
 {
@@ -61,7 +61,8 @@ static size_t place_of(const char *library, const char *name)
     return (hash ^ hash >> 32) % FLI_LUA_PLACES;
 }
 
-/* Returns the place of the member in the hash table, or the free place where it would be added. */
+/* Returns the index of the member in names->places, or, if it is not there, the index of the free element to which it
+ * would be added. */
 static size_t find_place(const fli_lua_names *names, const char *library, const char *name)
 {
     size_t place = place_of(library, name);
@@ -99,7 +100,8 @@ static bool is_brief(const fli_lua_member *member)
     return false;
 }
 
-/* Adds a member. The number of members is fixed by the tables in Filch's sources, so there is always a free place. */
+/* Adds a member. The number of members is fixed by the tables in Filch's sources, so names->places always has a free
+ * element. */
 static void add(fli_lua_names *names, const fli_lua_member *member)
 {
     if (is_left_out(names->without, member)) return;
@@ -473,8 +475,8 @@ const fli_lua_member fli_lua_pairs_members[] = { { .name = "pairs", .fn = base_p
 
 /* ---- strings and pids as objects --------------------------------------------------------------------------------- */
 
-/* Arithmetic on strings ("10" + 1) is done by their metatable. The functions here convert and compute like those of
- * stock Lua. */
+/* Arithmetic on strings ("10" + 1) is done by the metatable of strings. The functions here convert and compute like the
+ * functions in the metatable of stock Lua. */
 static bool to_number(lua_State *L, int index)
 {
     if (lua_type(L, index) == LUA_TNUMBER) {

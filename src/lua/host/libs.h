@@ -34,8 +34,9 @@ typedef struct fli_lua_names {
     const char    *without; /* names that programs do not get, separated by spaces; NULL: none */
     /* false if process.register is in `without`: then the option `name` of process.spawn and of supervisors is refused
      * too, because it also registers a name */
-    bool          may_register;
-    uint16_t      places[FLI_LUA_PLACES]; /* hash table of member numbers, from 1 */
+    bool     may_register;
+    uint16_t places[FLI_LUA_PLACES]; /* hash table; an element is 0 if it is free, otherwise the number of a member,
+                                        counted from 1 */
     lua_CFunction stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
     lua_CFunction stock_math_max, stock_math_min, stock_string_char, stock_utf8_char, stock_utf8_codes;
     lua_CFunction stock_next_code[2]; /* the iterators that utf8.codes returns: strict, lax */

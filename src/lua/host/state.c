@@ -82,8 +82,8 @@ size_t fli_lua_seed_offset(void)
     unsigned char first[FIRST_MAX];
     peek_at(p, 0);
     memcpy(first, p->seen, sizeof first);
-    /* Makes three more Lua states, at other depths of the stack. The first block of each must differ from `first` in
-     * exactly one word, the seed, and the offset of that word must be the same in all three. */
+    /* Makes three more Lua states, at other depths of the stack. The first block of each of these states must differ
+     * from `first` in exactly one word, the seed, and the offset of this word must be the same in all three states. */
     for (size_t depth = 1; depth <= 3 && p->size > 0; depth++) {
         peek_at(p, depth * 7);
         size_t found = difference(first, p->seen, p->size);
@@ -284,10 +284,10 @@ static bool find_pointers(const uint64_t *a, const uint64_t *b, size_t words, ui
     return true;
 }
 
-/* Makes the template: builds the state for `code` at PLACES places of one block and compares the images. Returns NULL
- * if they differ in more than their pointers. A hash table with addresses as keys must not be in a template, because a
- * copy at another address needs another layout. The distances of the places are chosen so that such a table has another
- * layout at each place; then the comparison fails. */
+/* Makes the template: builds the state for `code` at PLACES addresses inside one block and compares the images. Returns
+ * NULL if the images differ in more than their pointers. A hash table with addresses as keys must not be in a template,
+ * because a copy at another address needs another layout. The distances between the PLACES addresses are chosen so that
+ * such a table has another layout at each address; then the comparison fails. */
 static fli_lua_template *compare(struct filch_lua *lua, const fli_lua_code *code, char *block, size_t size)
 {
     char  *places[PLACES] = { block, block + size + 1040, block + 2 * size + 3 * 1040 + 48 };

@@ -3,12 +3,12 @@
  * Stock Lua takes the seed from the clock and from addresses, so each run visits the fields of a table in another
  * order. The seed is a word in the first block of the state, and Lua writes it before it requests the second block. So
  * the allocator can change the word when the second block is requested. The offset of the word is found once, by
- * comparing states made at the same place, which differ in this word only.
+ * comparing states made at the same address, which differ in this word only.
  *
  * A template is a state in one chunk, ready to run one piece of code. A copy of it at another address, with every
- * pointer into the chunk adjusted, is a state too. The pointers are found by comparing states made at different places,
- * which differ in their pointers only. If such states differ in another word, no template is made, and processes are
- * created by lua_newstate. So nothing here depends on how Lua lays out its memory.
+ * pointer into the chunk adjusted, is a state too. The pointers are found by comparing states made at different
+ * addresses, which differ in their pointers only. If such states differ in another word, no template is made, and
+ * processes are created by lua_newstate. So nothing here depends on how Lua lays out its memory.
  *
  * Design: docs/design/lua/states.md.
  */

@@ -31,8 +31,9 @@ extern fli_lua_safepoint fli_lua_safepoint_never_held;
 
 void fli_lua_safepoint_init(fli_lua_safepoint *safepoint, bool strict);
 
-/* Holds the safepoint. After the call, the holder sees everything that the owner did before the owner's last check that
- * found the safepoint not held.  Thread: one holder at a time. */
+/* Holds the safepoint, so that the owner (the thread that runs the Lua state) waits when it passes the safepoint. After
+ * the call, the caller sees everything that the owner did before fli_lua_safepoint_is_held() last returned 0 to the
+ * owner.  Thread: one holder at a time. */
 void fli_lua_safepoint_hold(fli_lua_safepoint *safepoint);
 void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
 
@@ -40,10 +41,10 @@ void fli_lua_safepoint_release(fli_lua_safepoint *safepoint);
 void fli_lua_safepoint_wait(fli_lua_safepoint *safepoint);
 
 /* Returns a value other than 0 while the safepoint is held. Thread: the owner. PAIR lua.safepoint, acquire half: if the
- * result is 0, the accesses of the last holder come before everything that the owner does next, such as a free. In a
- * strict safepoint the owner's addition and the holder's swap change the same word, one after the other; the thread
+ * result is 0, the accesses of every earlier holder come before everything that the owner does next, such as a free. In
+ * a strict safepoint the owner's addition and the holder's swap change the same word, one after the other; the thread
  * that comes second sees what the first thread did before its change (PAIR lua.safepoint, both halves). In a safepoint
- * that is not strict, the owner only reads, and the holder's barrier takes the place of the addition. */
+ * that is not strict, the owner only reads, and the holder's barrier replaces the addition. */
 static inline uint32_t fli_lua_safepoint_is_held(fli_lua_safepoint *safepoint)
 {
     fli_barrier_here();

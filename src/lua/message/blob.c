@@ -263,8 +263,8 @@ void fli_lua_long_prepare(lua_State *L)
     if (rare->longs != NULL) *rare->longs = (fli_lua_long){ .next = 0 };
 }
 
-/* Puts the value on top of L's stack (a string, or false) into the n-th place of the registry table under long_key.
- * Allocates nothing, because the places exist already. */
+/* Stores the value on top of L's stack (a string, or false) for entry `n` of the cache, in the registry table under
+ * long_key. Allocates nothing, because the table has an element for each entry already. */
 static void anchor(lua_State *L, unsigned n)
 {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &long_key);
@@ -286,8 +286,8 @@ static fli_lua_long *longs_of(const fli_lua_proc *p)
     return p->rare != NULL ? p->rare->longs : NULL;
 }
 
-/* Frees a place of the cache for a string of `size` bytes, and charges the process for the string. Returns the number
- * of the place, or REMEMBERED if the memory limit does not allow the charge. */
+/* Frees the oldest entry of the cache for a string of `size` bytes, and charges the process for the string. Returns the
+ * number of the entry, or REMEMBERED if the memory limit does not allow the charge. */
 static unsigned make_place(fli_lua_proc *p, size_t size)
 {
     fli_lua_long *longs = p->rare->longs;
@@ -358,7 +358,7 @@ void fli_lua_long_forget(fli_lua_proc *p)
     longs->any = false;
     for (unsigned i = 0; i < REMEMBERED; i++) {
         forget(p, longs, i);
-        if (!lua_checkstack(p->L, 4)) continue; /* the string stays anchored until its place is reused */
+        if (!lua_checkstack(p->L, 4)) continue; /* the string stays anchored until the cache entry is reused */
         lua_pushboolean(p->L, 0);
         anchor(p->L, i);
     }

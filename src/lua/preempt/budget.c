@@ -33,7 +33,7 @@ enum { GROWTHS_MAX = 6, SLOT = 16, EXTRA = LUA_VERSION_RELEASE_NUM < 50403 ? 0 :
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway) fli_lua_preempt_arm(L); /* the hook ends a __close handler at its first instruction */
+    if (p->runaway) fli_lua_preempt_arm(L); /* the hook ends a __close handler before it runs */
     return lua_error(L);
 }
 
@@ -119,8 +119,9 @@ static bool is_stack(size_t size)
     return size % SLOT == 0 && (EXTRA == 0 || size / SLOT % 2 == 1);
 }
 
-/* Returns true if a stack of `size` bytes is twice as large as the one before. Lua 5.4.3 to 5.4.6 allocate the new
- * stack before they free the old one (`old_size` is 0), so the size is kept for the next call. */
+/* Returns true if a new Lua stack of `size` bytes is twice as large as the stack that it replaces. Lua 5.4.3 to 5.4.6
+ * allocate the new stack before they free the old one, and then `old_size` is 0. So p->stack_size keeps the size of the
+ * last new stack, which is taken as the size of the old stack in this case. */
 static bool has_doubled(fli_lua_proc *p, size_t old_size, size_t size)
 {
     size_t before = old_size != 0 ? old_size : p->stack_size;
@@ -161,7 +162,7 @@ bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size)
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL || !is_stack(size)) return true;
     if (p->runaway) return false; /* also when Lua asks again, after a full collection */
-    bool again = heap->refused;   /* memory is short, and the time since the last check was that of the collection */
+    bool again = heap->refused;   /* memory is short; a full collection has used the time since the last check */
     if (!has_doubled(p, old_size, size) || again) return true;
     const struct fli_lua_job *job = fli_lua_job_of(p);
     bool                      stopped = job != NULL && fli_lua_job_stops(job);

@@ -94,8 +94,8 @@ bool fli_lua_push_start(lua_State *L, const fli_lua_start *start)
 }
 
 /* Lua function: its arguments are the function of the code, and `start`. Returns the stack for the main task: the
- * function to run, then its arguments. The function to run is that of the code; if start->method is set, it is
- * run_method(), with the function of the code as its first argument. */
+ * function to run, then its arguments. If start->method is set, the function to run is run_method(), with
+ * the function of the code as its first argument; otherwise it is the function of the code. */
 static int push_main_task(lua_State *L)
 {
     const fli_lua_start *start = lua_touserdata(L, 2);

@@ -124,9 +124,10 @@ typedef struct fli_lua_proc {
     uint8_t     why;      /* fli_lua_why */
     unsigned    no_yield; /* number of nested C calls during which Lua must not yield */
     const char *spent;    /* text that says why the budget is spent; NULL: it is not spent */
-    const void *stack;    /* address on the C stack where this step began; NULL: no step has begun */
-    lua_State  *closing;  /* the coroutine that runs its __close handlers now; NULL: none */
-    uint64_t    stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
+    const void *stack; /* address on the C stack where this step began, or where the outer step began, if this code runs
+                          inside the step of another process; NULL: no step has begun */
+    lua_State *closing;  /* the coroutine that runs its __close handlers now; NULL: none */
+    uint64_t   stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
     union {
         /* processor time when this step, being late, last checked the budget or first had a large stack grow; 0: it
          * did neither */

@@ -260,8 +260,9 @@ static void forget_answer(fli_lua_proc *p)
     fli_lua_task *task = p->current;
     p->reply_tasks--;
     task->awaits = 0;
-    /* If the EXIT event is already in the mailbox, it is dropped: no task waits for its tag, and an EXIT event with a
-     * tag is not a notice. */
+    /* If the EXIT event of this monitor is already in the mailbox, take_event() in proc.c drops it: an EXIT event with
+     * a tag goes only to the task that waits for the tag, never to process.receive(), and no task waits for this tag
+     * any more. */
     if (task->ref != 0) (void)!filch_unmonitor(p->sched, p->self, task->ref);
     task->ref = 0;
 }

@@ -2,11 +2,12 @@
  *
  * A pattern is compared in two parts. First everything in it that is not a function is compared in C. Then its
  * functions are called, one after the other, like any code of the program: they can be interrupted, wait, receive
- * messages themselves, and fail. While such a function runs, messages may arrive or be removed. So the saved place of
- * the search is valid only until a message is removed (fli_lua_proc.removals); then the search begins again.
+ * messages themselves, and fail. While such a function runs, messages may arrive or be removed. So the saved
+ * position of the search is valid only until a message is removed (fli_lua_proc.removals); then the search begins
+ * again.
  *
- * The search keeps its place on the stack of the call. It compares a message twice only if messages were removed in
- * between.
+ * The search keeps its position (PLACE) on the stack of the call. It compares a message twice only if messages were
+ * removed between the two comparisons.
  */
 #include <lauxlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* strings.c - string.upper, lower, reverse, format, pack, packsize and unpack, and table.concat.
  *
- * These functions work like those of stock Lua, but other processes run while a long text is processed. Where that is
- * impossible, the length of the text is limited.
+ * These functions work like the functions of stock Lua with these names, but other processes run while a long text is
+ * processed. Where no other process can run meanwhile, the length of the text is limited.
  * Design: docs/design/lua/budgets.md.
  */
 #include <ctype.h>

@@ -177,8 +177,8 @@ static bool try_send(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at,
 }
 
 /* Returns true with a value and `true` pushed, or with nil and `false` pushed if the channel is closed and empty.
- * Returns false with nothing pushed if there is no value yet. If a place in the buffer becomes free, the sender that
- * has waited longest gets it. */
+ * Returns false with nothing pushed if there is no value yet. If this makes space in the buffer, the value of the
+ * sender that has waited longest is moved to the buffer. */
 static bool try_receive(lua_State *L, fli_lua_proc *p, channel *ch, int channel_at)
 {
     fli_lua_entry *sender = ch->senders.first;
