@@ -304,6 +304,9 @@ static const struct {
       150 },
     { NUMBERS(200000) "begin() table.move(t, 1, 199999, 2) done() assert(t[1] == 1 and t[200000] == 199999)", 150 },
     { NUMBERS(200000) "begin() table.move(t, 2, 200000, 1) done() assert(t[1] == 2 and t[199999] == 200000)", 150 },
+    { "local t, a = setmetatable({}, { __name = ('n'):rep(100) }), {} for i = 1, 900 do a[i] = t end\n"
+      "local f = ('%s'):rep(900) begin() local s = f:format(table.unpack(a)) done() assert(#s > 90000)",
+      400 },
     { NUMBERS(150000) "begin() local s = table.concat(t, ',') done() assert(#s == 938894)", 500 },
     /* reading one element takes a walk over 1,900 tables */
     { "local t = {} for i = 1, 1900 do t = setmetatable({}, { __index = t }) end\n"
@@ -505,21 +508,37 @@ static int note_handler(lua_State *L)
     return 0;
 }
 
-static void add_note_handler(lua_State *L, void *user)
+/* A function of the host, which calls its argument and checks no budget. */
+static int call_back(lua_State *L)
+{
+    lua_settop(L, 1);
+    lua_call(L, 0, 0);
+    return 0;
+}
+
+static void add_host_functions(lua_State *L, void *user)
 {
     (void)user;
     lua_register(L, "note_handler", note_handler);
+    lua_register(L, "call_back", call_back);
 }
 
-static int open_with_note_handler(void **state)
+static int open_with_host_functions(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
     options.slice_ns = FILCH_MILLISECONDS(1);
     options.runaway_ns = FILCH_MILLISECONDS(2);
-    options.open = add_note_handler;
+    options.open = add_host_functions;
     fixture_open(&w, 1, &options);
     return 0;
+}
+
+/* Only one of 5,000 instructions is at a place where Lua can yield, and no function of a library checks the budget. */
+TEST(a_loop_in_a_callback_of_the_host_is_interrupted_between_two_calls)
+{
+    fixture_passes(&w, "local function f() local n = 0 for i = 1, 5000 do n = n + i end end\n"
+                       "for i = 1, 3000 do call_back(f) end");
 }
 
 TEST(no_lua_handler_runs_after_the_budget_is_exhausted)
@@ -701,7 +720,9 @@ int main(void)
         T(task_all_any_and_select_limit_the_length_of_their_list),
         T(a_child_cannot_have_a_higher_memory_limit_than_its_parent),
         T(the_budget_error_names_the_budget_and_has_its_own_code),
-        cmocka_unit_test_setup_teardown(no_lua_handler_runs_after_the_budget_is_exhausted, open_with_note_handler,
+        cmocka_unit_test_setup_teardown(a_loop_in_a_callback_of_the_host_is_interrupted_between_two_calls,
+                                        open_with_host_functions, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(no_lua_handler_runs_after_the_budget_is_exhausted, open_with_host_functions,
                                         fixture_close_shared),
         T(compile_time_is_limited),
         cmocka_unit_test_setup_teardown(texts_that_compile_fast_are_not_refused, open_large_budget_fixture,
