@@ -146,7 +146,7 @@ local rows = {
   ["(call grown)"] = function()
     local t = {} setmetatable(t, { __call = t })
     local function f(n) return n == 0 and 0 or 1 + f(n - 1) end
-    f(6000) t()
+    f(1500) t()
   end,
   ["(close)"] = function() local c <close> = with("__close", loop) error("x") end,
   ["(recursion)"] = function() local function f() return 1 + f() end f() end,

@@ -5,18 +5,19 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 
 static int go_on_call(lua_State *L, int status, lua_KContext number)
 {
     (void)status;
-    return fli_lua_self(L)->lua->names.members[number].fn(L);
+    return fli_lua_moves_return(L, fli_lua_self(L)->lua->names.members[number].fn(L));
 }
 
 static int call(lua_State *L, size_t number)
 {
     fli_lua_budget_enter(L, (lua_KContext)number, go_on_call);
-    return fli_lua_self(L)->lua->names.members[number].fn(L);
+    return fli_lua_moves_return(L, fli_lua_self(L)->lua->names.members[number].fn(L));
 }
 
 /* The 256 entries, named by four digits from 0 to 3: entry_0000 to entry_3333. */

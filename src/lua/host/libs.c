@@ -32,8 +32,9 @@ static const char *const stock[] = {
 };
 
 /* Functions that take less than a microsecond whatever their arguments are, or that check the budget themselves
- * (process.terminate): programs get them without an entry. The value of channel.inbox marks a case of channel.select
- * and is compared with the function itself. */
+ * (process.terminate): programs get them without an entry. (As a __concat metamethod such a function may end its
+ * process: moves.h.) The value of channel.inbox marks a case of channel.select and is compared with the function
+ * itself. */
 static const char *const brief[] = { "channel.inbox",
                                      "coroutine.isyieldable",
                                      "coroutine.running",

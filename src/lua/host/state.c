@@ -10,6 +10,7 @@
 #include "lua/host/libs.h"
 #include "lua/message/blob.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 
 /* ---- the seed ----------------------------------------------------------------------------------------------- */
@@ -185,6 +186,7 @@ static fli_lua_proc *state_in(struct filch_lua *lua, void *chunk, size_t size, s
     lua_setallocf(p->L, fli_lua_heap_alloc, &p->heap);
     *(void **)lua_getextraspace(p->L) = p;
     p->heap.may_grow = fli_lua_budget_may_grow;
+    p->heap.on_move = fli_lua_moves_note;
     return p;
 }
 

@@ -11,7 +11,8 @@
 
 #include "lua/memory/total.h"
 
-enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16 };
+/* SLOT, STACK_MIN: bytes of a slot of a Lua stack, and of the smallest stack. NODE: bytes of a node of a table. */
+enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16, SLOT = 16, STACK_MIN = 40 * SLOT, NODE = 24 };
 
 /* Returns the number of the free list for blocks of `size` bytes (1 to FLI_LUA_BLOCK_MAX). Sets *room to the size of
  * the blocks in that list. */
@@ -244,6 +245,7 @@ static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t s
         memcpy(&heap->free[class], block, sizeof(void *));
         heap->used += room;
         heap->refused = false;
+        heap->fresh = 0;
         *out = block;
         return true;
     }
@@ -253,8 +255,30 @@ static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t s
     memcpy(old, &heap->free[class], sizeof(void *));
     heap->free[class] = old;
     heap->used -= (class + 1) * FLI_LUA_GRAIN;
+    heap->fresh = 0;
     *out = NULL;
     return true;
+}
+
+static bool may_be_stack(size_t size)
+{
+    return size >= STACK_MIN && size % SLOT == 0;
+}
+
+/* Returns true if `size` may be the size of all nodes of a table: their number is a power of 2. */
+static bool may_be_nodes(size_t size)
+{
+    return size % NODE == 0 && __builtin_popcountll(size / NODE) == 1;
+}
+
+/* Called for a request that frees a block or allocates a new vector; the block has `size` bytes. Lua moves two kinds of
+ * vectors by allocating a new block and then freeing the old one: stacks, and the nodes of a table. */
+static void note_vector(fli_lua_heap *heap, size_t size, bool is_new)
+{
+    size_t fresh = heap->fresh;
+    heap->fresh = is_new && may_be_stack(size) ? size : 0;
+    if (is_new || fresh == 0 || !may_be_stack(size) || (may_be_nodes(fresh) && may_be_nodes(size))) return;
+    if (heap->on_move != NULL) heap->on_move(heap);
 }
 
 void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
@@ -267,6 +291,8 @@ void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
         heap->refused = true;
         return NULL;
     }
+    if (old != NULL && size > 0) heap->fresh = 0; /* a block changes its size */
+    else note_vector(heap, old != NULL ? old_size : size, old == NULL && is_vector);
     /* If there is no old block, Lua passes the type of the new object in `old_size`, which is not a size then. */
     return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);
 }

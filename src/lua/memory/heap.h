@@ -56,6 +56,10 @@ typedef struct fli_lua_heap {
     /* Asked before Lua gets a block of FLI_LUA_LARGE bytes or more that is not an object: a new one (`old_size` 0) or
      * one that grows. If it returns false, the request is refused. NULL: not asked. */
     bool (*may_grow)(struct fli_lua_heap *heap, size_t old_size, size_t size);
+    /* Called when Lua frees a block that may be the old place of a stack: immediately before, Lua has allocated the new
+     * place. NULL: not called. */
+    void (*on_move)(struct fli_lua_heap *heap);
+    size_t fresh; /* bytes of the vector that the last request has allocated; 0: the last request was another one */
 } fli_lua_heap;
 
 /* Sets up an empty heap in the first chunk, of which `size` bytes from `at` on are unused. The first chunk belongs

@@ -118,6 +118,59 @@ TEST(blocks_never_freed_are_released_with_the_heap)
     assert_null(heap.chunks);
 }
 
+static unsigned moves;
+
+static void count_move(fli_lua_heap *heap)
+{
+    (void)heap;
+    moves++;
+}
+
+/* Does what Lua does to move a vector: allocates a new block, makes `between` (0: none) as another block, frees the old
+ * block. Returns true if the heap reported a moved stack. */
+static bool moves_with(size_t old_size, size_t size, size_t between)
+{
+    fli_lua_heap heap;
+    fli_lua_heap_init(&heap, first, sizeof first, 1 << 20);
+    heap.on_move = count_move;
+    moves = 0;
+    void *old = fli_lua_heap_alloc(&heap, NULL, 0, old_size);
+    void *small = fli_lua_heap_alloc(&heap, NULL, 5, 24);
+    small = fli_lua_heap_alloc(&heap, small, 24, 0); /* puts a block on its free list */
+    void *block = fli_lua_heap_alloc(&heap, NULL, 0, size);
+    void *other = between != 0 ? fli_lua_heap_alloc(&heap, NULL, 5, between) : NULL;
+    same(moves, 0);
+    (void)fli_lua_heap_alloc(&heap, old, old_size, 0);
+    bool moved = moves == 1;
+    if (other != NULL) (void)fli_lua_heap_alloc(&heap, other, between, 0);
+    (void)fli_lua_heap_alloc(&heap, block, size, 0);
+    assert_true(moves <= 1 && small == NULL);
+    fli_lua_heap_fini(&heap);
+    return moved;
+}
+
+TEST(a_stack_that_moves_is_reported)
+{
+    assert_true(moves_with(45 * 16, 85 * 16, 0));
+    assert_true(moves_with(85 * 16, 45 * 16, 0));
+    assert_true(moves_with(45 * 16, 48 * 16, 0));
+    assert_true(moves_with(40 * 16, 80 * 16, 0));
+    assert_true(moves_with(48 * 16, 85 * 16, 0)); /* 48 * 16 is the size of 32 nodes too */
+    assert_true(moves_with(85 * 16, 48 * 16, 0));
+    assert_true(moves_with(1285 * 16, 2565 * 16, 0));
+}
+
+TEST(other_blocks_that_are_freed_are_not_taken_for_a_stack)
+{
+    assert_false(moves_with(32 * 24, 64 * 24, 0)); /* the nodes of a table */
+    assert_false(moves_with(39 * 16, 85 * 16, 0)); /* smaller than a stack */
+    assert_false(moves_with(85 * 16, 39 * 16, 0));
+    assert_false(moves_with(45 * 16 + 8, 85 * 16, 0)); /* no whole number of slots */
+    assert_false(moves_with(45 * 16, 85 * 16 + 8, 0));
+    assert_false(moves_with(45 * 16, 85 * 16, 24)); /* another request between the two */
+    assert_false(moves_with(45 * 16, 85 * 16, 5000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +179,8 @@ int main(void)
         cmocka_unit_test(sizes_beyond_all_memory_are_refused),
         cmocka_unit_test(a_block_of_the_largest_class_lies_in_a_chunk),
         cmocka_unit_test(blocks_never_freed_are_released_with_the_heap),
+        cmocka_unit_test(a_stack_that_moves_is_reported),
+        cmocka_unit_test(other_blocks_that_are_freed_are_not_taken_for_a_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

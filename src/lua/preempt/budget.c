@@ -2,6 +2,7 @@
 #include "lua/preempt/budget.h"
 
 #include <lauxlib.h>
+#include <string.h>
 
 #include "lua/host/host.h"
 #include "lua/process/work.h"
@@ -44,6 +45,11 @@ static void note_spent(lua_State *L, fli_lua_proc *p, const char *words)
     fli_lua_preempt_arm(L);
 }
 
+bool fli_lua_budget_ran_out_of_time(const fli_lua_proc *p)
+{
+    return p->spent != NULL && strcmp(p->spent, TOO_LONG) == 0;
+}
+
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
 {
     if (p->runaway) {
@@ -83,9 +89,12 @@ bool fli_lua_budget_due_late(lua_State *L)
         fli_lua_preempt_now(L, p);
         return false;
     }
-    if (p->current != NULL && fli_lua_can_wait(L, p)) return true;
-    fli_lua_budget_spend(L, p);
-    return false;
+    if (p->current == NULL || !fli_lua_can_wait(L, p)) {
+        fli_lua_budget_spend(L, p);
+        return false;
+    }
+    fli_add_rlx(&p->lua->interrupted, 1);
+    return true;
 }
 
 /* Returns true if `p` has run for longer than a slice. While a spawn reads the values for a new process, the process

@@ -50,6 +50,9 @@ void fli_lua_budget_spend(lua_State *L, fli_lua_proc *p);
 /* Ends the process: raises the final error with the text `words`. */
 int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words);
 
+/* Returns true if the budget is spent because code that could not be interrupted took too long. */
+bool fli_lua_budget_ran_out_of_time(const fli_lua_proc *p);
+
 /* Slow path of fli_lua_budget_due(): the step may be late. */
 bool fli_lua_budget_due_late(lua_State *L);
 

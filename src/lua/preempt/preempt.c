@@ -24,6 +24,7 @@
 #include "base/prng.h"
 #include "lua/host/host.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 #include "lua/process/work.h"
 #include "port/barrier.h"
@@ -93,36 +94,57 @@ static int timed_count(const fli_lua_proc *p)
     return p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
 }
 
-/* Called when a function returns, in a step that is late and could not yield before. A hook cannot yield during a
- * return. If Lua can yield at the caller's next instruction, sets the hook to run there. */
-static void hook_return(lua_State *L, const fli_lua_proc *p)
+/* Called when a function returns, in a step that is late and could not yield before, or after a stack has moved. A hook
+ * cannot yield during a return. If Lua can yield at the caller's next instruction, sets the hook to run there. */
+static void hook_return(lua_State *L, fli_lua_proc *p, lua_Debug *ar)
 {
-    if (p->no_yield == 0 && lua_isyieldable(L)) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+    fli_lua_moves_check(L, p, ar);
+    if (fli_lua_can_pause(L, p)) lua_sethook(L, hook, p->stack_moved ? LUA_MASKCOUNT | LUA_MASKRET : LUA_MASKCOUNT, 1);
+}
+
+/* Pauses the process. Returns false if it cannot be paused here. */
+static bool pause(lua_State *L, fli_lua_proc *p)
+{
+    if (!fli_lua_can_pause(L, p)) return false;
+    p->why = FLI_LUA_BY_PAUSE;
+    lua_yield(L, 0);
+    return true;
+}
+
+/* Called by the hook. Returns true if a moved stack matters here, and the process is paused for that, or is not late
+ * otherwise. If the process cannot be paused here, the hook also runs when a function returns. */
+static bool hook_moved(lua_State *L, fli_lua_proc *p, bool late)
+{
+    if (!p->stack_moved || !fli_lua_moves_matter(L, p)) return false;
+    if (pause(L, p)) return true;
+    if (late) fli_lua_budget_spend(L, p);
+    lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKRET, p->simulated ? lua_gethookcount(L) : AGAIN_COUNT);
+    return true;
+}
+
+void fli_lua_preempt_disarm(lua_State *L, fli_lua_proc *p)
+{
+    if (p->simulated) lua_sethook(L, hook, LUA_MASKCOUNT, draw_count(p));
+    else if (p->lua->opt.watch == FILCH_LUA_WATCH_COUNT) lua_sethook(L, hook, LUA_MASKCOUNT, timed_count(p));
+    else lua_sethook(L, NULL, 0, 0);
 }
 
 static void hook(lua_State *L, lua_Debug *ar)
 {
     fli_lua_proc *p = fli_lua_self(L);
     if (ar->event == LUA_HOOKRET && !p->runaway) {
-        hook_return(L, p);
+        hook_return(L, p, ar);
         return;
     }
     if (p->runaway) (void)fli_lua_budget_stop(L, p, "stopped");
-    if (p->runner != NULL) lua_sethook(L, NULL, 0, 0);
-    else lua_sethook(L, hook, LUA_MASKCOUNT, p->simulated ? draw_count(p) : timed_count(p));
+    fli_lua_preempt_disarm(L, p);
     if (p->simulated) p->stack_growth.growths = 0;
-    if (fli_lua_job_of(p) != NULL) {
-        fli_lua_preempt_now(L, p);
-        return;
-    }
-    if (!p->simulated && !fli_lua_preempt_late(p))
-        return; /* the hook was meant for a step that has ended in the meantime */
-    if (p->no_yield == 0 && lua_isyieldable(L)) {
-        p->why = FLI_LUA_BY_PAUSE;
-        fli_add_rlx(&p->lua->interrupted, 1);
-        lua_yield(L, 0);
-        return;
-    }
+    bool is_job = fli_lua_job_of(p) != NULL;
+    bool late = !is_job && (p->simulated || fli_lua_preempt_late(p));
+    if (is_job) fli_lua_preempt_now(L, p);
+    if (hook_moved(L, p, late) || !late) return; /* the hook may be meant for a step that has ended in the meantime */
+    if (fli_lua_can_pause(L, p)) fli_add_rlx(&p->lua->interrupted, 1);
+    if (pause(L, p)) return;
     fli_lua_budget_spend(L, p);
     /* Lua cannot yield here, because a C function has called this code. Lua can yield again when that C function has
      * returned, perhaps only until the next such call. So from now on the hook also runs at each return of a function.
@@ -133,6 +155,11 @@ static void hook(lua_State *L, lua_Debug *ar)
 void fli_lua_preempt_arm(lua_State *L)
 {
     lua_sethook(L, hook, LUA_MASKCOUNT, 1);
+}
+
+void fli_lua_preempt_arm_returns(lua_State *L)
+{
+    lua_sethook(L, hook, LUA_MASKCOUNT | LUA_MASKRET, 1);
 }
 
 /* Sets the hook in the state of `p`, unless a hook is set there already: lua_sethook walks over all active calls, of

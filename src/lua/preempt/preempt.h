@@ -97,6 +97,10 @@ void fli_lua_preempt_settle(struct fli_lua_proc *p);
 bool fli_lua_preempt_late(struct fli_lua_proc *p);
 /* Sets the hook in L, to run at the next instruction. */
 void fli_lua_preempt_arm(lua_State *L);
+/* Sets the hook in L, to run at the next instruction and whenever a function returns. */
+void fli_lua_preempt_arm_returns(lua_State *L);
+/* Removes the hook from L. If the states of the process have a counting hook, sets it again. */
+void fli_lua_preempt_disarm(lua_State *L, struct fli_lua_proc *p);
 /* Called in a job of work.run, which does not yield. Raises an error that ends the job if its result is no longer
  * wanted, or if the job has run for too long in a simulation. */
 void fli_lua_preempt_now(lua_State *L, struct fli_lua_proc *p);

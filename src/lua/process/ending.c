@@ -191,7 +191,9 @@ static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
     p->no_yield++;
     fli_store_rlx(&p->running, L);
     if (!p->runaway) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
-    if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
+    /* closing drops the error of a coroutine that could not be resumed at all */
+    if (!fli_lua_is_final(p) && lua_gettop(L) == 0) add_text(words, "(an error object without a text)");
+    else if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
     fli_store_rlx(&p->running, NULL);
     p->no_yield--;
     return said;
@@ -223,7 +225,8 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
         error = FILCH_LUA_EMEMORY;
     } else if (p->runaway) {
         add_text(words, p->spent);
-        if (!p->simulated) add_limit(words, ": more than %llu us", p->lua->opt.runaway_ns / 1000);
+        if (!p->simulated && fli_lua_budget_ran_out_of_time(p))
+            add_limit(words, ": more than %llu us", p->lua->opt.runaway_ns / 1000);
         error = FILCH_LUA_EBUDGET;
     } else {
         (void)fli_lua_bytes_add(words, said.at, said.size);

@@ -308,6 +308,7 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     task->state = FLI_LUA_RUNNING;
     task->nargs = 0;
     p->current = task;
+    p->stack_moved = false;
     fli_store_rlx(&p->running, task->L);
     int status = lua_resume(task->L, NULL, nargs, &results);
     fli_store_rlx(&p->running, NULL);

@@ -96,6 +96,13 @@ typedef struct fli_lua_rare {
     uint32_t deferred_cancel;
 } fli_lua_rare;
 
+/* A coroutine that has resumed another one. Lies on the C stack while the resumed coroutine runs. */
+typedef struct fli_lua_outer {
+    lua_State            *L;
+    struct fli_lua_outer *next;        /* the coroutine that has resumed L; NULL: the scheduler has resumed L */
+    bool                  stack_moved; /* becomes fli_lua_proc.stack_moved when L continues */
+} fli_lua_outer;
+
 typedef struct fli_lua_proc {
     fli_lua_heap           heap;
     struct filch_lua      *lua;
@@ -134,8 +141,10 @@ typedef struct fli_lua_proc {
         uint64_t checked_ns;
         uint64_t growths; /* in a simulation: how often a large stack grew within `grown_in` since the hook last ran */
     } stack_growth;
-    size_t      stack_size; /* bytes of the last large stack that Lua has allocated; 0: none */
-    const void *grown_in;   /* in a simulation: the active call in which a large stack last grew */
+    size_t         stack_size;  /* bytes of the last large stack that Lua has allocated; 0: none */
+    const void    *grown_in;    /* in a simulation: the active call in which a large stack last grew */
+    bool           stack_moved; /* a stack has moved, perhaps during a __concat metamethod of `running`: see moves.h */
+    fli_lua_outer *outer;       /* the coroutine that has resumed `running`; NULL: the scheduler has resumed it */
 
     /* Errors are final, because memory has run out, or because process.exit or process.upgrade was called. */
     bool out_of_memory, exiting;

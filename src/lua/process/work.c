@@ -129,6 +129,19 @@ static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *re
     return err != FILCH_OK ? err : kept;
 }
 
+/* Runs the function of a job. Resumes it at once if it pauses, which it does after a stack has moved (moves.h). */
+static int resume_job(fli_lua_proc *p, int *count)
+{
+    int status, nargs = lua_gettop(p->L) - 1;
+    do {
+        p->stack_moved = false;
+        p->why = FLI_LUA_BY_USER;
+        status = lua_resume(p->L, NULL, nargs, count);
+        nargs = 0;
+    } while (status == LUA_YIELD && p->why == FLI_LUA_BY_PAUSE);
+    return status;
+}
+
 static filch_err run_state(fli_lua_job *job, filch_data *result)
 {
     int           status;
@@ -141,7 +154,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         p->rare->job = job;
         fli_lua_preempt_begin(p, &before);
         fli_store_rlx(&p->running, p->L);
-        status = lua_resume(p->L, NULL, lua_gettop(p->L) - 1, &count);
+        status = resume_job(p, &count);
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);

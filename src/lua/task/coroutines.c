@@ -25,9 +25,15 @@ static int resume(lua_State *L, lua_State *co, int nargs, lua_KContext ctx, lua_
     int           results = 0;
     if (!passes) p->no_yield++;
     p->why = FLI_LUA_BY_USER;
+    fli_lua_outer outer = { L, p->outer, p->stack_moved };
+    p->outer = &outer;
+    p->stack_moved = false;
     fli_store_rlx(&p->running, co);
     int status = lua_resume(co, L, nargs, &results);
     fli_store_rlx(&p->running, L);
+    p->outer = outer.next;
+    p->stack_moved = p->stack_moved || outer.stack_moved;
+    if (p->stack_moved) fli_lua_preempt_arm_returns(L);
     if (!passes) p->no_yield--;
     if (status == LUA_YIELD && p->why != FLI_LUA_BY_USER) {
         fli_lua_set_away(co, true);

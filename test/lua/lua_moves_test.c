@@ -1,0 +1,145 @@
+/* lua_moves_test.c - the operator `..` when its __concat metamethod makes Lua move the stack. Lua 5.4.4 of Debian 12
+ * then uses the old stack: see src/lua/preempt/moves.h. Each test makes stacks of many depths, so that some call of the
+ * metamethod is the one that moves the stack.
+ */
+#include "lua/simulated.h"
+
+static fixture w;
+
+static int open_fixture(void **state)
+{
+    *state = &w;
+    fixture_open(&w, 1, NULL);
+    return 0;
+}
+
+static int open_unwatched_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.watch = FILCH_LUA_WATCH_NONE;
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
+/* deep(n) needs n calls of stack; at(n, f) calls f() with n calls below it; object(f) is a value with f as __concat. */
+#define DEEP                                                                                                 \
+    "local function deep(n) if n > 0 then local a, b, c = 1, 2, 3 return deep(n - 1) + a end return 0 end\n" \
+    "local function at(n, f) if n == 0 then return (f()) end return (at(n - 1, f)) end\n"                    \
+    "local function object(f) return setmetatable({}, { __concat = f }) end\n"                               \
+    "local function both(n, f, want)\n"                                                                      \
+    "  for _, run in ipairs { at, function(n, f) return coroutine.wrap(at)(n, f) end } do\n"                 \
+    "    local got = run(n, f)\n"                                                                            \
+    "    if got ~= want then error(n .. ': ' .. tostring(got), 0) end\n"                                     \
+    "  end\n"                                                                                                \
+    "end\n"
+
+/* A function in Lua that grows the stack as __concat. */
+static const char grown_by_lua[] = DEEP "for n = 1, 120 do\n"
+                                        "  local t = object(function(a, b) deep(n) collectgarbage() return 'x' end)\n"
+                                        "  both(n % 7, function() return t .. t .. t .. 'abc' end, 'x')\n"
+                                        "  both(n, function() return 'a' .. t end, 'x')\n"
+                                        "  both(n, function() return t .. 'a' .. t end, 'x')\n"
+                                        "end\n";
+
+/* The operands of `..` fill the stack, so that a call of a C function grows it. string.format('y', t) is 'y'. */
+static const char grown_by_c[] =
+    DEEP "for n = 1, 100 do\n"
+         "  local direct, tail = object(string.format), object(function() return string.format('x') end)\n"
+         "  local many = object(function() return (table.unpack({ 'x' }, 1, 3 * n)) end)\n"
+         "  local concat = load('local t = ... return ' .. ('\"y\" .. '):rep(n) .. 't')\n"
+         "  both(n % 3, function() return (concat(direct)) end, ('y'):rep(n))\n"
+         "  both(n % 3, function() return (concat(tail)) end, ('y'):rep(n - 1) .. 'x')\n"
+         "  both(n % 3, function() return (concat(many)) end, ('y'):rep(n - 1) .. 'x')\n"
+         "end\n";
+
+/* A collection inside the metamethod shrinks the stack. */
+static const char shrunk[] = DEEP "for n = 1, 60 do\n"
+                                  "  local t = object(function() collectgarbage() collectgarbage() return 'x' end)\n"
+                                  "  local inner = object(function() coroutine.wrap(function() collectgarbage() "
+                                  "collectgarbage() end)() return 'x' end)\n"
+                                  "  both(n, function() deep(400) return t .. 'a' .. t .. 'b' end, 'x')\n"
+                                  "  both(n, function() deep(400) return 'a' .. inner .. 'b' end, 'ax')\n"
+                                  "end\n";
+
+/* The metamethod runs where it cannot be interrupted, but the stack does not move while it runs. */
+static const char uninterruptible[] =
+    DEEP "local t = object(function() return 'x' end)\n"
+         "local text = setmetatable({}, { __tostring = function() deep(100) return 'y' end })\n"
+         "local indexed = setmetatable({}, { __index = function() deep(3) return t .. 'b' end })\n"
+         "for n = 1, 60 do\n"
+         "  local u = object(function() return tostring(text) end)\n"
+         "  both(n, function() return u .. 'a' .. u end, 'y')\n"
+         "  both(n, function() deep(20) return table.concat { t .. 'a', indexed[1] } end, 'xx')\n"
+         "end\n";
+
+TEST(concat_is_right_although_its_metamethod_grows_the_stack)
+{
+    fixture_passes(&w, grown_by_lua);
+}
+
+TEST(concat_is_right_although_a_c_function_as_metamethod_grows_the_stack)
+{
+    fixture_passes(&w, grown_by_c);
+}
+
+TEST(concat_is_right_although_a_collection_in_its_metamethod_shrinks_the_stack)
+{
+    fixture_passes(&w, shrunk);
+}
+
+TEST(concat_in_code_that_cannot_be_interrupted_is_right)
+{
+    fixture_passes(&w, uninterruptible);
+}
+
+TEST(concat_is_right_without_a_watchdog)
+{
+    fixture_passes(&w, grown_by_lua);
+    fixture_passes(&w, grown_by_c);
+    fixture_passes(&w, shrunk);
+}
+
+TEST(concat_is_right_in_a_job)
+{
+    char              chunk[8192];
+    const char *const all[] = { grown_by_lua, grown_by_c, shrunk };
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        snprintf(chunk, sizeof chunk, "assert(work.run(function() %s return true end))", all[i]);
+        fixture_passes(&w, chunk);
+    }
+}
+
+TEST(concat_is_right_in_a_simulation)
+{
+    simulate(grown_by_lua, 3);
+    simulate(shrunk, 3);
+}
+
+TEST(a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process)
+{
+    fixture_run(&w, DEEP "for n = 1, 200 do\n"
+                         "  local t = object(function() deep(n) collectgarbage() return 'x' end)\n"
+                         "  local text = setmetatable({}, { __tostring = function() return t .. t .. 'abc' end })\n"
+                         "  assert(tostring(text) == 'x')\n"
+                         "end\n");
+    assert_int_equal(w.error, FILCH_LUA_EBUDGET);
+    assert_non_null(strstr(w.text, "a __concat metamethod that cannot be interrupted"));
+    assert_null(strstr(w.text, "more than"));
+}
+
+int main(void)
+{
+#define IN(open, name) cmocka_unit_test_setup_teardown(name, open, fixture_close_shared)
+    const struct CMUnitTest tests[] = {
+        IN(open_fixture, concat_is_right_although_its_metamethod_grows_the_stack),
+        IN(open_fixture, concat_is_right_although_a_c_function_as_metamethod_grows_the_stack),
+        IN(open_fixture, concat_is_right_although_a_collection_in_its_metamethod_shrinks_the_stack),
+        IN(open_fixture, concat_in_code_that_cannot_be_interrupted_is_right),
+        IN(open_unwatched_fixture, concat_is_right_without_a_watchdog),
+        IN(open_fixture, concat_is_right_in_a_job),
+        cmocka_unit_test(concat_is_right_in_a_simulation),
+        IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
