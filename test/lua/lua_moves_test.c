@@ -116,16 +116,48 @@ TEST(concat_is_right_in_a_simulation)
     simulate(shrunk, 3);
 }
 
-TEST(a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process)
+static void ends_its_process(const char *metamethod)
 {
-    fixture_run(&w, DEEP "for n = 1, 200 do\n"
-                         "  local t = object(function() deep(n) collectgarbage() return 'x' end)\n"
-                         "  local text = setmetatable({}, { __tostring = function() return t .. t .. 'abc' end })\n"
-                         "  assert(tostring(text) == 'x')\n"
-                         "end\n");
+    char chunk[4096];
+    snprintf(chunk, sizeof chunk,
+             DEEP "for n = 1, 200 do\n"
+                  "  local function x() deep(n) collectgarbage() return 'x' end\n"
+                  "  local t = object(%s)\n"
+                  "  local text = setmetatable({}, { __tostring = function() return t .. t .. 'abc' end })\n"
+                  "  assert(tostring(text) == 'x')\n"
+                  "end\n",
+             metamethod);
+    fixture_run(&w, chunk);
     assert_int_equal(w.error, FILCH_LUA_EBUDGET);
     assert_non_null(strstr(w.text, "a __concat metamethod that cannot be interrupted"));
     assert_null(strstr(w.text, "more than"));
+}
+
+TEST(a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process)
+{
+    ends_its_process("x");
+    ends_its_process("function() return (x()) end");
+}
+
+TEST(a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too)
+{
+    ends_its_process("function() return x() end");
+}
+
+/* The stack moves in a callback, and functions that end with a tail call return there to code without `..`. */
+TEST(functions_with_tail_calls_go_on_after_their_stack_has_moved)
+{
+    fixture_passes(&w, DEEP "local function tail(n) deep(n) return deep(3) end\n"
+                            "local function call(n) return tail(n) end\n"
+                            "local label = 'a' .. deep(1)\n"
+                            "for n = 1, 200 do\n"
+                            "  local text = setmetatable({}, { __tostring = function()\n"
+                            "    local sum = 0\n"
+                            "    for i = 1, 3 do sum = sum + call(n) end\n"
+                            "    return string.format('%d', sum)\n"
+                            "  end })\n"
+                            "  assert(tostring(text) == '9', tostring(text))\n"
+                            "end\n");
 }
 
 int main(void)
@@ -140,6 +172,8 @@ int main(void)
         IN(open_fixture, concat_is_right_in_a_job),
         cmocka_unit_test(concat_is_right_in_a_simulation),
         IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
+        IN(open_fixture, a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too),
+        IN(open_fixture, functions_with_tail_calls_go_on_after_their_stack_has_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

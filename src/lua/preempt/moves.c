@@ -47,9 +47,70 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
     return false;
 }
 
+/* ---- the code of a function --------------------------------------------------------------------------------- */
+
+/* The output of lua_dump() for a function without debug information begins with HEADER bytes, the byte of the missing
+ * source, two numbers (lines), three bytes, the number of instructions, and the instructions. A number is a sequence of
+ * bytes, of which the last one has the bit 0x80. OPCODE: the bits of an instruction that are its opcode. */
+enum { HEADER = 32, SOURCE = 1, NUMBERS = 2, BYTES = 3, OPCODE = 0x7f, CONCAT = 53 };
+
+typedef struct code_search {
+    int      to_skip, numbers, bytes; /* what is left to be read before the number of instructions */
+    bool     counted, found;
+    uint64_t left;        /* instructions that are left to be read; before `counted`: the part of their number so far */
+    uint8_t  part[4];     /* bytes of an instruction */
+    size_t   part_length; /* bytes in `part` */
+} code_search;
+
+static void search_byte(code_search *s, uint8_t byte)
+{
+    uint32_t instruction;
+    if (s->to_skip > 0) {
+        s->to_skip--;
+    } else if (s->numbers > 0) {
+        s->numbers -= (byte & 0x80) != 0;
+    } else if (s->bytes > 0) {
+        s->bytes--;
+    } else if (!s->counted) {
+        s->left = (s->left << 7) | (byte & 0x7f);
+        s->counted = (byte & 0x80) != 0;
+    } else if (s->left > 0) {
+        s->part[s->part_length++] = byte;
+        if (s->part_length < sizeof s->part) return;
+        memcpy(&instruction, s->part, sizeof instruction);
+        s->found = s->found || (instruction & OPCODE) == CONCAT;
+        s->part_length = 0;
+        s->left--;
+    }
+}
+
+/* For lua_dump(). Ends the dump when all instructions of the function have been read. */
+static int search_piece(lua_State *L, const void *piece, size_t size, void *user)
+{
+    code_search *s = user;
+    (void)L;
+    for (size_t i = 0; i < size && !s->found; i++) search_byte(s, ((const uint8_t *)piece)[i]);
+    return s->found || (s->counted && s->left == 0);
+}
+
+/* Returns true if the caller of the running function is a function in Lua that has a `..` operator. */
+static bool caller_concats(lua_State *L)
+{
+    lua_Debug   caller;
+    code_search s = { .to_skip = HEADER + SOURCE, .numbers = NUMBERS, .bytes = BYTES };
+    if (lua_getstack(L, 1, &caller) == 0 || lua_getinfo(L, "f", &caller) == 0) return false;
+    if (!lua_iscfunction(L, -1)) (void)lua_dump(L, search_piece, &s, 1);
+    lua_pop(L, 1);
+    return s.found;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- */
+
 void fli_lua_moves_check(lua_State *L, fli_lua_proc *p, lua_Debug *call)
 {
-    if (p->stack_moved && lua_getinfo(L, "n", call) != 0 && is_concat(call)) (void)fli_lua_budget_stop(L, p, IN_CONCAT);
+    if (!p->stack_moved || lua_getinfo(L, "nt", call) == 0) return;
+    /* Lua does not know the name of a function that was called by a tail call */
+    if (is_concat(call) || (call->istailcall && caller_concats(L))) (void)fli_lua_budget_stop(L, p, IN_CONCAT);
 }
 
 static int return_results(lua_State *L, int status, lua_KContext count)
