@@ -333,6 +333,62 @@ TEST(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step)
     }
 }
 
+enum { BRIEF = 300, BRIEF_NS = 20000 };
+
+static uint32_t briefs_run;
+static uint64_t
+    loop_turns_before_last_brief; /* number of steps of the loop processes when the last brief process ran */
+
+/* Takes BRIEF_NS and ends. */
+static filch_err brief_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    now_ns += BRIEF_NS;
+    if (++briefs_run == BRIEF) loop_turns_before_last_brief = play.turns;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type brief = { .name = "brief", .step = brief_step };
+
+/* Spawns the brief processes, and the loop processes of the scene after them or before them. */
+static filch_err brief_parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    const int64_t *loops_last = self;
+    filch_sched   *sched = filch_out_sched(out);
+    (void)events, (void)count;
+    if (*loops_last == 0) start_other_processes(sched);
+    for (int i = 0; i < BRIEF; i++) ok(filch_spawn(sched, &brief, NULL, NULL));
+    if (*loops_last != 0) start_other_processes(sched);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type brief_parent = {
+    .name = "brief_parent", .size = sizeof(int64_t), .init = loop_init, .step = brief_parent_step
+};
+
+/* The brief processes are queued in the deque (spawned by a step), or in the global queue (spawned by the program). At
+ * least seven of eight turns are theirs, whatever the order of the spawns. If each of them waited for one step of a
+ * loop process, the last one would wait for BRIEF steps, 600 ms. */
+TEST(queued_processes_do_not_each_wait_for_a_step_of_a_loop)
+{
+    for (size_t i = 0; i < 8; i++) {
+        for (int64_t way = 0; way < 3; way++) {
+            filch_sched *sched = begin((scene){ .fair_every = fair[i % 4], .loops = 2 });
+            uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+            briefs_run = 0;
+            if (way < 2) spawn_as(sched, &brief_parent, way);
+            else {
+                start_other_processes(sched);
+                for (int n = 0; n < BRIEF; n++) ok(filch_spawn(sched, &brief, NULL, NULL));
+            }
+            for (int n = 0; briefs_run < BRIEF && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+            same(briefs_run, BRIEF);
+            assert_in_range(loop_turns_before_last_brief, 0, BRIEF / (every - 1) + 4);
+            end(sched);
+        }
+    }
+}
+
 /* More timers become due than steps can run. Nevertheless at least every n-th step is a fairness pick, so a loop
  * process runs when all processes that were ready before it have run. */
 TEST(due_timers_do_not_starve_loops)
@@ -809,6 +865,7 @@ int main(void)
         cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
         cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
         cmocka_unit_test(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step),
+        cmocka_unit_test(queued_processes_do_not_each_wait_for_a_step_of_a_loop),
         cmocka_unit_test(due_timers_do_not_starve_loops),
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
         cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
