@@ -55,8 +55,8 @@ typedef struct fli_read_buffer {
 typedef struct fli_stream {
     fli_stream_state state;
     uint32_t         self; /* handle of the stream in the slab. Not atomic: set when the slot was made */
-    int              fd;   /* not atomic: written before the stream opens; for a file or a program by the job that
-                              opens, starts or closes it */
+    int              fd;   /* not atomic: written before the stream is open. The job that opens a file or starts a
+                              program writes its descriptor, and the job that closes the stream clears it */
     uint8_t kind;
     uint8_t flags; /* listener: flags for accepted connections; program: 1 if the program leads a process group */
     bool    in_poller;

@@ -227,7 +227,7 @@ static bool return_memory(fli_worker *w)
     fli_mutex_lock(&idle->lock);
     if (w->idle.is_parked) return true;
     fli_mutex_unlock(&idle->lock);
-    (void)fli_park(&w->idle.parker, FLI_NEVER); /* consumes the unpark of the thread that took `w` off the list */
+    (void)fli_park(&w->idle.parker, FLI_NEVER); /* consumes the unpark by the thread that took `w` off the list */
     return false;
 }
 

@@ -27,12 +27,13 @@
 /* true: the program (first index) executes the memory access (second index) */
 static bool uses[PROGRAMS_MAX][SITES_MAX];
 
-/* The orders of the list. `site` is NULL if no program executes the memory access, or if it is not to be weakened. */
+/* The memory orders that kept_orders.txt lists. `site` is NULL if no program executes the memory access, or if its order
+ * is not to be weakened. */
 static struct kept {
     char           name[NAME_SIZE];
     fli_weak_site *site;
     int            order;
-    bool           known;  /* true: there is such an order in src/ */
+    bool           known;  /* true: a memory access in src/ has this order */
     bool           judged; /* true: the order was weakened, and the result was printed */
 } kept[KEPT_MAX];
 static uint32_t kept_count;

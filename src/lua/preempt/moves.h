@@ -27,8 +27,9 @@
 /* For the allocator (fli_lua_heap.on_move). Sets fli_lua_proc.stack_moved and the hook, if code of the process runs. */
 void fli_lua_moves_note(fli_lua_heap *heap);
 
-/* Called after a stack has moved, in the coroutine that runs. Returns true if a __concat metamethod may be active in L.
- * If none is active there, the mark passes to the outer coroutines in which one may be active. */
+/* Called after a stack has moved. L is the coroutine that runs. Returns true if a __concat metamethod may be active in
+ * L. Otherwise clears p->stack_moved, and sets `stack_moved` of each outer coroutine in which a __concat metamethod may
+ * be active. */
 bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p);
 
 /* Returns true if the process can be paused in L now. */
