@@ -271,6 +271,22 @@ static void run_turns(filch_sched *sched, uint32_t turns, bool threaded)
     fli_current_set(NULL);
 }
 
+/* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
+ * oldest of the global queue and the oldest of the deque. The clock is not due, so no step counts as long. */
+TEST(a_process_that_continues_runs_after_the_oldest)
+{
+    filch_sched        *sched = begin(1000000, 0);
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.method = "continues";
+    ok(filch_spawn(sched, &type, &options, NULL));
+    run(sched, 1);
+    for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
+    run_turns(sched, 7, false);
+    const int64_t want[] = { 0, 1, 0, 0, 2, 0, 0, 3 };
+    for (int i = 0; i < 8; i++) same(order[i], want[i]);
+    end(sched);
+}
+
 /* Process 9 is always ready and alone in the deque, so each fairness pick takes it. At some step it wakes process 0,
  * which enters the LIFO slot. Only one pick may come before process 0. */
 TEST(the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most)
@@ -340,22 +356,6 @@ TEST(every_nth_turn_runs_an_oldest_process)
     /* Steps 4 and 12 pick from the global queue first, step 8 from the deque, which holds 0 alone. */
     const int64_t want[] = { 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2 };
     for (int i = 0; i < 12; i++) same(order[i], want[i]);
-    end(sched);
-}
-
-/* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
- * oldest of the global queue and the oldest of the deque. */
-TEST(a_process_that_continues_runs_after_the_oldest)
-{
-    filch_sched        *sched = begin(1000000, 0);
-    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
-    options.method = "continues";
-    ok(filch_spawn(sched, &type, &options, NULL));
-    run(sched, 1);
-    for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
-    run(sched, 7);
-    const int64_t want[] = { 0, 1, 0, 0, 2, 0, 0, 3 };
-    for (int i = 0; i < 8; i++) same(order[i], want[i]);
     end(sched);
 }
 
