@@ -27,8 +27,8 @@
 /* true: the program (first index) executes the memory access (second index) */
 static bool uses[PROGRAMS_MAX][SITES_MAX];
 
-/* The memory orders that kept_orders.txt lists. `site` is NULL if no program executes the memory access, or if its order
- * is not to be weakened. */
+/* The memory orders that kept_orders.txt lists. `site` is NULL if no program executes the memory access, or if its
+ * order is not to be weakened. */
 static struct kept {
     char           name[NAME_SIZE];
     fli_weak_site *site;

@@ -94,9 +94,9 @@ static int timed_count(const fli_lua_proc *p)
     return p->lua->opt.count != 0 ? (int)p->lua->opt.count : TIMED;
 }
 
-/* Called when a function returns. The hook for returns is set in two cases: the step is late and could not yield before,
- * or a stack has moved. A hook cannot yield during a return. If Lua can yield at the caller's next instruction, sets the
- * hook to run there. */
+/* Called when a function returns. The hook for returns is set in two cases: the step is late and could not yield
+ * before, or a stack has moved. A hook cannot yield during a return. If Lua can yield at the caller's next instruction,
+ * sets the hook to run there. */
 static void hook_return(lua_State *L, fli_lua_proc *p, lua_Debug *ar)
 {
     fli_lua_moves_check(L, p, ar);
