@@ -683,8 +683,9 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_yield(filch_out *out, uint32_t comma
 FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
-/* Returns 1 if the step has sent `send_budget` messages or more, otherwise 0: a hint to return filch_continue soon
- * and let the receivers run, because messages that are read while they are still in the cache cost less.
+/* Returns 1 if the step has sent `send_budget` messages or more, or if other workers send to the same processes at the
+ * same time, otherwise 0. The result is a hint to return filch_continue soon, so that the receivers run: messages that
+ * are read while they are still in the cache cost less.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.

@@ -16,7 +16,9 @@
  *                   all workers together receive less than they send. (The receivers are elsewhere: receivers on this
  *                   worker would have run in between.)
  *   contention      The first CAS of one send in four failed: other workers send to the same mailboxes. Eight workers
- *                   that send to one process take fifty times as long for a message as one (docs/design/scale.md).
+ *                   that send to one process take fifty times as long for a message as one (docs/design/scale.md). A
+ *                   step that sends many messages to such a mailbox takes milliseconds, so filch_should_yield returns 1
+ *                   once many sends of the step have been contended.
  *   weak steals     A thief steals single processes whose short steps make no further process ready (example: a process
  *                   spawns many that end at once; 77 ns each on one worker, 160 ns on two)
  *   dead steals     A weak steal is dead if it led to no steps except steps of the stolen processes. Fewer dead steals
@@ -26,7 +28,8 @@
  * A pause decides how many workers are used. The worker that has a reason starts the pause, and leads it. All other
  * workers join at their next clock reading or when they run dry, until only `active` workers are awake (must_join). At
  * first `active` is 1. There is one pause at a time: `until_ns`, the end of the pause, is set by a CAS. A worker that
- * joins sleeps in its parker until that time, or until the leader ends the pause early.
+ * joins sleeps in its parker until that time, or until the leader ends the pause early. In a pause for contention the
+ * leader first waits until the others have joined, JOIN_NS at most, and the length of the pause counts from then on.
  *
  * Each pause is an experiment. The leader compares the rate of all workers before the pause, with no worker paused,
  * with that during the pause, after SETTLE_NS. The rate counts the events that steps received, not the messages sent,
@@ -41,8 +44,9 @@
  * counts neither as parked nor as searching: to others it is a busy worker with an empty queue, so no wake-up can be
  * lost by waking it. At least one worker is not paused; it may be parked, and is then unparked for what the pausing
  * workers moved to the global queue. The leader checks the others after 1 ms, after 2 ms more, then every 4 ms. It ends
- * the pause of all workers if another worker is still in the step in which it was at the last check, or if a stop has
- * begun. If all others park meanwhile, these checks, at most 17, are the only activity of the scheduler.
+ * the pause of all workers if another worker is still in the step in which it was at the last check (in a pause for
+ * contention: and has not sent a message since), or if a stop has begun. If all others park meanwhile, these checks are
+ * the only activity of the scheduler: 17 at most, and 20 more in a pause for contention.
  *
  * Design: docs/design/worker-throttling.md.
  */
@@ -83,6 +87,9 @@
 /* The measurement of the rate during a pause starts this time after the beginning of the pause: at first, queues and
  * cache lines move to the workers that stay awake. */
 #define SETTLE_NS UINT64_C(500000)
+/* In a pause for contention, the leader waits at most this time until the other workers have joined. A step that sends
+ * a thousand messages to a contended mailbox takes milliseconds, and its worker joins after the step. */
+#define JOIN_NS UINT64_C(20000000)
 
 #define SHORT_STEP_NS UINT64_C(500)
 /* A worker sends to contended mailboxes if the first CAS of one send in CONTENDED_SHARE fails. */
@@ -232,13 +239,17 @@ bool fli_throttle_is_pausing(fli_worker *w)
     return w->clock_ns < fli_load_rlx(&w->sched->throttle.until_ns);
 }
 
+/* Returns true if more than throttle.active workers are awake. */
+static bool are_too_many_awake(filch_sched *sched)
+{
+    uint32_t idle = fli_idle_parked(&sched->idle) + fli_load_rlx(&sched->throttle.paused);
+    return idle + fli_load_rlx(&sched->throttle.active) < sched->worker_count;
+}
+
 /* Returns true if a pause is under way, and more than throttle.active workers are awake. */
 static bool must_join(fli_worker *w)
 {
-    if (FLI_LIKELY(!fli_throttle_is_pausing(w))) return false;
-    filch_sched *sched = w->sched;
-    uint32_t     idle = fli_idle_parked(&sched->idle) + fli_load_rlx(&sched->throttle.paused);
-    return idle + fli_load_rlx(&sched->throttle.active) < sched->worker_count;
+    return FLI_UNLIKELY(fli_throttle_is_pausing(w)) && are_too_many_awake(w->sched);
 }
 
 /* Returns true if many of the messages that the worker sent since the last clock reading went to mailboxes to which
@@ -322,16 +333,18 @@ static void spill_to_global(fli_worker *w)
 }
 
 /* Returns true if another worker is still in the step in which it was at the last call. Stores the progress of all
- * workers for the next call of this function. */
+ * workers for the next call of this function. If contended sends are the reason of the pause, a worker that has sent a
+ * message since the last call is not stuck: long steps are what the pause shall prevent. */
 static bool is_any_worker_stuck(fli_worker *w)
 {
     bool stuck = false;
     for (uint32_t i = 0; i < w->sched->worker_count; i++) {
         fli_worker *other = w->sched->workers[i];
-        uint64_t    steps = fli_counters_steps(&other->local.counters);
-        if (other != w && steps == w->victim_progress[i].steps && fli_load_rlx(&other->status.serial) != 0)
+        uint64_t    progress = fli_counters_steps(&other->local.counters);
+        if (w->throttle.contended) progress += fli_load_rlx(&other->local.counters.sent);
+        if (other != w && progress == w->victim_progress[i].steps && fli_load_rlx(&other->status.serial) != 0)
             stuck = true;
-        w->victim_progress[i] = (fli_victim_progress){ .steps = steps, .since_ns = w->clock_ns };
+        w->victim_progress[i] = (fli_victim_progress){ .steps = progress, .since_ns = w->clock_ns };
     }
     return stuck;
 }
@@ -351,9 +364,20 @@ static bool sleep_until(fli_worker *w, uint64_t until_ns)
     return !over;
 }
 
+/* Waits until the other workers have joined the pause, JOIN_NS at most. Returns false if the wait ended early: a stop
+ * has begun, or a worker is stuck in a step. */
+static bool wait_for_others(fli_worker *w)
+{
+    uint64_t limit_ns = fli_clock_after(w->clock_ns, JOIN_NS);
+    (void)is_any_worker_stuck(w);
+    while (are_too_many_awake(w->sched) && w->clock_ns < limit_ns) {
+        if (!sleep_until(w, fli_clock_after(w->clock_ns, LOOK_FIRST_NS)) || is_any_worker_stuck(w)) return false;
+    }
+    return true;
+}
+
 /* Waits until `until_ns`, and takes the mark `began` after SETTLE_NS. Returns false if the wait ended early: a stop has
- * begun, or a worker is stuck in a step. If contended sends are the reason of the pause, a worker stuck in a step does
- * not end the wait: long steps are what the pause shall prevent. */
+ * begun, or a worker is stuck in a step. */
 static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *began)
 {
     uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_FIRST_NS), every_ns = LOOK_FIRST_NS;
@@ -361,9 +385,7 @@ static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *bega
     if (!sleep_until(w, fli_clock_after(w->clock_ns, SETTLE_NS))) return false;
     measure(w, began);
     while (w->clock_ns < until_ns) {
-        if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns) ||
-            (!w->throttle.contended && is_any_worker_stuck(w)))
-            return false;
+        if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns) || is_any_worker_stuck(w)) return false;
         if (every_ns < LOOK_LAST_NS) every_ns *= 2;
         look_ns = fli_clock_after(w->clock_ns, every_ns);
     }
@@ -442,22 +464,22 @@ static void end_pause(filch_sched *sched)
 }
 
 /* Pauses for `pause_ns`, and judges the pause. All other workers pause meanwhile, except as many as throttle.active
- * says. */
+ * says. If contended sends are the reason of the pause, `pause_ns` begins when the other workers have joined: the
+ * workers that are still in long steps keep the mailboxes contended, and the rate would say nothing about the pause. */
 static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
 {
     uint64_t          before = rate_since(w, &w->throttle.before);
+    bool              contended = w->throttle.contended;
     fli_throttle_mark began;
     spill_to_global(w);
     /* If a pause ended early, its rate says nothing about the next pause. A back-off follows a pause that ended early,
      * so that the workers stay awake: if another worker is stuck in a step, they must run the processes queued at the
      * stuck worker. No back-off follows a pause that was for a backlog: awake workers would only send more messages to
      * the stuck worker. */
-    if (wait_until(w, w->clock_ns + pause_ns, &began)) {
-        learn(w, pause_ns, before, rate_since(w, &began));
-    } else {
-        if (!backlogged) back_off(w);
-        end_pause(w->sched);
-    }
+    bool whole = (!contended || wait_for_others(w)) && wait_until(w, w->clock_ns + pause_ns, &began);
+    if (whole) learn(w, pause_ns, before, rate_since(w, &began));
+    else if (!backlogged) back_off(w);
+    if (!whole || contended) end_pause(w->sched); /* throttle.until_ns has not come yet */
     throttle_exit(w);
 }
 
@@ -475,7 +497,8 @@ void fli_throttle_pause(fli_worker *w)
     uint64_t pause_ns = fli_load_rlx(&sched->throttle.pause_ns), until_ns = fli_load_rlx(&sched->throttle.until_ns);
     /* PAIR throttle.until, both halves: of two workers that start a pause at once, one leads it and the other joins
      * it. */
-    if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, w->clock_ns + pause_ns))
+    uint64_t end_ns = w->clock_ns + pause_ns + (w->throttle.contended ? JOIN_NS : 0);
+    if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, end_ns))
         lead(w, pause_ns, backlogged);
     else follow(w, until_ns);
     w->throttle.contended = false;

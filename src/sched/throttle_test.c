@@ -266,16 +266,21 @@ TEST(a_thief_is_not_due_to_pause_during_the_back_off)
     end(sched);
 }
 
-/* Creates a scheduler with two workers that stay inside a step until `released` is set. Meanwhile they cannot steal,
- * and a pause of caller_worker ends early. */
-static filch_sched *begin_held(void)
+/* Creates a scheduler with `workers` workers that stay inside a step until `released` is set. Meanwhile they cannot
+ * steal, and a pause of caller_worker ends early. */
+static filch_sched *begin_held_by(uint32_t workers)
 {
-    filch_sched *sched = begin(2);
+    filch_sched *sched = begin((int32_t)workers);
     fli_store_rlx(&held, 0);
     fli_store_rlx(&released, false);
-    for (int i = 0; i < 2; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
-    until(fli_load_rlx(&held) == 2);
+    for (uint32_t i = 0; i < workers; i++) ok(filch_spawn(sched, &holder, NULL, NULL));
+    until(fli_load_rlx(&held) == workers);
     return sched;
+}
+
+static filch_sched *begin_held(void)
+{
+    return begin_held_by(2);
 }
 
 #ifndef FLI_SMALL /* with the constants of FLI_SMALL two weak steals make a pause due */
@@ -735,6 +740,97 @@ static filch_err send_itself_ten(void *self, const filch_event *events, size_t c
 
 static const filch_type to_itself = { .name = "to itself", .step = send_itself_ten };
 
+/* ---- pauses for contention ---------------------------------------------------------------------------------- */
+
+#define RELEASE_NS FILCH_MILLISECONDS(5)
+
+typedef struct long_senders {
+    filch_sched *sched;
+    fli_thread   thread;
+    uint64_t     released_ns;
+} long_senders;
+
+/* As if the workers inside steps sent messages all the time. Ends these steps RELEASE_NS after the pause has begun. */
+static void send_long(void *arg)
+{
+    long_senders *s = arg;
+    uint64_t      began_ns = 0;
+    for (unsigned looks = 0; began_ns == 0 || fli_clock_ns() < began_ns + RELEASE_NS; looks++) {
+        for (uint32_t i = 0; i < s->sched->worker_count; i++) fli_count(&s->sched->workers[i]->local.counters.sent, 1);
+        if (began_ns == 0 && fli_load_rlx(&s->sched->throttle.until_ns) != 0) began_ns = fli_clock_ns();
+        until_pause(looks);
+    }
+    s->released_ns = fli_clock_ns();
+    fli_store_rlx(&released, true);
+}
+
+/* Four workers are in long steps that send. A pause of 1 ms would end before the first of them joins it, and its rate
+ * would say nothing. */
+TEST(a_pause_for_contention_is_judged_when_the_others_have_joined)
+{
+    filch_sched *sched = begin_held_by(4);
+    fli_worker  *w = sched->caller_worker;
+    long_senders s = { .sched = sched };
+    ok(fli_thread_start(&s.thread, "senders", send_long, &s));
+    w->throttle.contended = true;
+    pause_with_help(w);
+    fli_thread_join(&s.thread);
+    assert_true(fli_load_rlx(&sched->throttle.ended_ns) >= s.released_ns + FILCH_MILLISECONDS(1));
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(4)); /* it was judged, and helped */
+    same(fli_load_rlx(&sched->throttle.until_ns), 0);                     /* and does not last until the time limit */
+    same(backoff_of(w), 0);
+    assert_false(w->throttle.contended);
+    end(sched);
+}
+
+TEST(a_pause_for_contention_ends_early_if_a_step_neither_sends_nor_ends)
+{
+    filch_sched *sched = begin_held_by(4);
+    fli_worker  *w = sched->caller_worker;
+    w->throttle.contended = true;
+    pause_with_help(w);
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(1));
+    same(fli_load_rlx(&sched->throttle.until_ns), 0);
+    assert_true(backoff_of(w) > 0);
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
+static int hints[3];
+
+/* Stores what filch_should_yield() returns before and after many contended sends, and in a recorded step. */
+static filch_err ask_for_hints(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    fli_worker    *w = fli_current_get();
+    fli_local     *worker = &w->local;
+    fli_rec_hooks *none = worker->rec_hooks;
+    fli_rec_hooks  some = { 0 };
+    worker->contended_sends = FLI_CONTENDED_MIN - 1;
+    hints[0] = filch_should_yield(out);
+    worker->contended_sends = FLI_CONTENDED_MIN;
+    hints[1] = filch_should_yield(out);
+    worker->rec_hooks = &some;
+    hints[2] = filch_should_yield(out);
+    worker->rec_hooks = none;
+    fli_store_rlx(&released, true);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type asker = { .name = "asker", .step = ask_for_hints };
+
+TEST(a_step_whose_sends_are_contended_should_yield)
+{
+    filch_sched *sched = begin(1);
+    fli_store_rlx(&released, false);
+    ok(filch_spawn(sched, &asker, NULL, NULL));
+    until(fli_load_rlx(&released));
+    end(sched);
+    same(hints[0], 0);
+    same(hints[1], 1);
+    same(hints[2], 0); /* the same as when the step is replayed */
+}
+
 TEST(sends_to_a_ready_process_count_as_backlog_when_the_sender_continues)
 {
     filch_sched *sched = begin(FILCH_NO_WORKERS);
@@ -851,6 +947,9 @@ int main(void)
         cmocka_unit_test(messages_only_sent_before_a_pause_do_not_count_as_work),
         cmocka_unit_test(an_interrupted_pause_changes_nothing_but_starts_the_back_off),
         cmocka_unit_test(an_interrupted_pause_for_a_backlog_starts_no_back_off),
+        cmocka_unit_test(a_pause_for_contention_is_judged_when_the_others_have_joined),
+        cmocka_unit_test(a_pause_for_contention_ends_early_if_a_step_neither_sends_nor_ends),
+        cmocka_unit_test(a_step_whose_sends_are_contended_should_yield),
         cmocka_unit_test(sends_to_a_ready_process_count_as_backlog_when_the_sender_continues),
         cmocka_unit_test(stop_ends_pauses),
         cmocka_unit_test(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another),
