@@ -22,10 +22,18 @@
  * are due may then still run before the pick (worker.c). `fair_countdown` is the number of turns until the pick,
  * `fair_credit` the number by which it was brought forward.
  *
+ * Series of picks. After a pick, a process that returned CONTINUE is the newest of the deque again. If its steps are
+ * long (an interrupted loop in Lua takes milliseconds), each process queued before it would wait for one such step. So
+ * a long step of a process that continues starts a series of picks, each brought forward: `fair_series`, one less than
+ * the option fair_every. A process in the LIFO slot still runs after one pick. The tests
+ * `queued_processes_do_not_each_wait_for_a_step_of_a_loop` and
+ * `a_process_woken_by_the_host_does_not_wait_for_all_loops` check both.
+ *
  * INVARIANT  fair_countdown + fair_credit <= fair_most. A pick sets their sum to fair_every. A turn takes one from
- * fair_countdown. A CONTINUE moves all but one of fair_countdown to fair_credit. When n timers fire, they move n (at
- * most all) from fair_credit back to fair_countdown. While no process is queued, a pick would find nothing, and a clock
- * reading may set fair_countdown to up to fair_most (worker.c).
+ * fair_countdown. A CONTINUE, and each pick of a series, moves all but one of fair_countdown (all but two, if the LIFO
+ * slot is full) to fair_credit. When n timers fire, they move n (at most all) from fair_credit back to fair_countdown.
+ * While no process is queued, a pick would find nothing, and a clock reading may set fair_countdown to up to fair_most
+ * (worker.c).
  * So a pick comes at least every fair_most-th turn, with timers and without. The processes woken by timers join the
  * deque at its newest end. So the bound holds. Of k timers that are due at once, as many fire as can run before the
  * next pick; the others stay in their wheel, the earliest first. So they wait for the running turn and for
@@ -93,6 +101,17 @@ static void empty_slot(fli_worker *w)
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
 }
 
+/* In a series of picks: the next turn is a pick, or the turn after the process in the LIFO slot has run. */
+static void bring_next_pick_forward(fli_worker *w)
+{
+    uint32_t turns = fli_lifo_slot_is_full(&w->lifo_slot) ? 2 : 1;
+    w->fair_series--;
+    if (w->fair_countdown <= turns) return;
+    w->saw_continue = true;
+    w->fair_credit = w->fair_countdown - turns;
+    w->fair_countdown = turns;
+}
+
 fli_proc *fli_find_oldest(fli_worker *w)
 {
     if (FLI_UNLIKELY(w->fair_every == 1)) empty_slot(w);
@@ -101,6 +120,7 @@ fli_proc *fli_find_oldest(fli_worker *w)
     w->fair_countdown = w->fair_every;
     w->fair_credit = 0;
     w->saw_continue = false;
+    if (FLI_UNLIKELY(w->fair_series > 0)) bring_next_pick_forward(w);
     fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     /* Prefetches the process that is now the oldest of the deque: a later pick takes it, and it is not in the cache
      * (docs/log/2026-11-births-and-ends.md). */
@@ -109,8 +129,9 @@ fli_proc *fli_find_oldest(fli_worker *w)
         FLI_FETCH(&cold->state);
         FLI_FETCH(&cold->load);
     }
-    if (p != NULL) return p;
-    return fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
+    if (p == NULL) p = fair_local_next ? fli_find_global(w, 0) : fli_deque_take_oldest(&w->deque);
+    if (FLI_UNLIKELY(p == NULL)) w->fair_series = 0;
+    return p;
 }
 
 /* Returns true if `victim`, the worker at `index`, has finished no step for AGED_NS. Stores the victim's count of steps

@@ -272,7 +272,8 @@ static void run_turns(filch_sched *sched, uint32_t turns, bool threaded)
 }
 
 /* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
- * oldest of the global queue and the oldest of the deque. The clock is not due, so no step counts as long. */
+ * oldest of the global queue and the oldest of the deque. The clock is not due meanwhile, so no step counts as long.
+ */
 TEST(a_process_that_continues_runs_after_the_oldest)
 {
     filch_sched        *sched = begin(1000000, 0);
@@ -280,10 +281,28 @@ TEST(a_process_that_continues_runs_after_the_oldest)
     options.method = "continues";
     ok(filch_spawn(sched, &type, &options, NULL));
     run(sched, 1);
+    sched->caller_worker->fair_series = 0; /* the clock was due: the step counted as long */
     for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
     run_turns(sched, 7, false);
     const int64_t want[] = { 0, 1, 0, 0, 2, 0, 0, 3 };
     for (int i = 0; i < 8; i++) same(order[i], want[i]);
+    end(sched);
+}
+
+/* Process 9 wakes 0 to 15: 0 is in the LIFO slot, the others are in the deque. A series of four picks takes the oldest
+ * of them, and the process in the slot runs after one pick. After the series, each eighth turn is a pick. */
+TEST(a_series_of_picks_ends_and_passes_over_the_lifo_slot_once)
+{
+    filch_sched *sched = begin(8, 0);
+    fli_worker  *w = sched->caller_worker;
+    make_receivers(sched, 16);
+    (void)spawn_as(sched, 9, "sends");
+    run(sched, 1);
+    w->fair_countdown = 1;
+    w->fair_series = 3;
+    run_turns(sched, 16, false);
+    same(w->fair_series, 0);
+    stepped_were((int64_t[]){ 9, 1, 0, 2, 3, 4, 15, 14, 13, 12, 11, 10, 9, 5, 8, 7, 6 }, 17);
     end(sched);
 }
 
@@ -583,6 +602,7 @@ int main(void)
         cmocka_unit_test(the_process_in_the_lifo_slot_is_not_lost_if_the_deque_cannot_grow),
         cmocka_unit_test(every_nth_turn_runs_an_oldest_process),
         cmocka_unit_test(a_process_that_continues_runs_after_the_oldest),
+        cmocka_unit_test(a_series_of_picks_ends_and_passes_over_the_lifo_slot_once),
         cmocka_unit_test(a_fairness_pick_takes_from_the_other_queue_if_one_is_empty),
         cmocka_unit_test(no_ready_process_waits_longer_than_the_bound),
         cmocka_unit_test(a_thief_takes_the_older_half_and_runs_the_oldest_first),

@@ -8,8 +8,7 @@
  *   - woken by a foreign thread: the global queue; or, while all workers are parked, direct handoff to one of them
  *     (parking.c)
  *   - continuing by itself (filch_continue): the local deque, below the processes that its step woke; or the global
- *     queue, if it sends to processes that are queued already, if its step is a fan-out that would starve others, or
- *     if its step was long and others are queued
+ *     queue, if it sends to processes that are queued already, or if its step is a fan-out that would starve others
  * Thieves see the deque, the LIFO slot and the global queue: no process waits where only one worker can take it.
  * Design: docs/design/run-queues.md.
  */
@@ -138,15 +137,6 @@ void fli_ready_sample(fli_worker *w)
     w->local.ready = ready_sampled;
 }
 
-/* Returns true if the step that has just ended was long and other processes are queued. The clock is due after a long
- * step: the step noticed that 1 ms has passed (fli_worker_noticed), or steps are so long that the clock is read after
- * each of them. The clock is due after one of many short steps, too; then the result may be true for a short step. */
-static bool was_long_beside_others(fli_worker *w)
-{
-    if (FLI_LIKELY(w->clock_countdown > 0)) return false;
-    return !fli_deque_is_empty(&w->deque) || fli_inject_count(&w->sched->global) > 0;
-}
-
 void fli_ready_continue(fli_worker *w, fli_proc *p)
 {
     uint32_t pushed = w->local.pushed;
@@ -158,11 +148,12 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
             fli_idle_notify_local(w);
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
-        /* In the deque `p` is the newest process, and would run again at once. So the fairness pick is brought forward.
-         * Between two picks `p` would still run before all older processes: if its steps are long, each of these
-         * processes would wait for one of them. So after a long step `p` goes to the end of the global queue. */
-        if (FLI_UNLIKELY(was_long_beside_others(w))) (void)push_global(w, p);
-        else (void)fli_ready_local(&w->local, p);
+        /* `p` is now the newest process in the deque and would run again at once. So the fairness pick is brought
+         * forward. If the step was long, further picks follow (find.c). The clock is due after a long step: the step
+         * noticed that 1 ms has passed (fli_worker_noticed), or steps are so long that the clock is read after each of
+         * them. It is due after one of many short steps, too; then the further picks do no harm. */
+        (void)fli_ready_local(&w->local, p);
+        if (FLI_UNLIKELY(w->clock_countdown == 0)) w->fair_series = w->sched->opt.fair_every - 1;
         w->saw_continue = true;
         w->fair_credit += w->fair_countdown - 1;
         w->fair_countdown = 1;

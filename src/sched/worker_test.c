@@ -366,26 +366,54 @@ static const filch_type brief_parent = {
     .name = "brief_parent", .size = sizeof(int64_t), .init = loop_init, .step = brief_parent_step
 };
 
-/* The brief processes are queued in the deque (spawned by a step), or in the global queue (spawned by the program). At
- * least seven of eight turns are theirs, whatever the order of the spawns. If each of them waited for one step of a
- * loop process, the last one would wait for BRIEF steps, 600 ms. */
+/* The brief processes are queued in the deque, because a step spawns them. A series of fairness picks follows each step
+ * of a loop process, so seven of eight turns are theirs, whatever the order of the spawns. If each of them waited for
+ * one step of a loop process, the last one would wait for BRIEF steps, 600 ms. */
 TEST(queued_processes_do_not_each_wait_for_a_step_of_a_loop)
 {
     for (size_t i = 0; i < 8; i++) {
-        for (int64_t way = 0; way < 3; way++) {
+        for (int64_t loops_last = 0; loops_last < 2; loops_last++) {
             filch_sched *sched = begin((scene){ .fair_every = fair[i % 4], .loops = 2 });
             uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
             briefs_run = 0;
-            if (way < 2) spawn_as(sched, &brief_parent, way);
-            else {
-                start_other_processes(sched);
-                for (int n = 0; n < BRIEF; n++) ok(filch_spawn(sched, &brief, NULL, NULL));
-            }
+            spawn_as(sched, &brief_parent, loops_last);
             for (int n = 0; briefs_run < BRIEF && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
             same(briefs_run, BRIEF);
             assert_in_range(loop_turns_before_last_brief, 0, BRIEF / (every - 1) + 4);
             end(sched);
         }
+    }
+}
+
+enum { MANY_LOOPS = 100 };
+
+/* Spawns MANY_LOOPS loop processes. */
+static filch_err crowd_parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    for (int64_t i = 0; i < MANY_LOOPS; i++) spawn_as(filch_out_sched(out), &loop, i % LOOPS);
+    return filch_done(out, filch_none());
+}
+
+static const filch_type crowd_parent = {
+    .name = "crowd_parent", .size = sizeof(int64_t), .init = loop_init, .step = crowd_parent_step
+};
+
+/* The host spawns a process while MANY_LOOPS loop processes wait in the deque. The process is in the global queue, of
+ * which every second fairness pick takes the oldest: the process does not wait for all the loop processes. */
+TEST(a_process_woken_by_the_host_does_not_wait_for_all_loops)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        spawn_as(sched, &crowd_parent, 0);
+        for (int n = 0; play.turns < 3 * MANY_LOOPS && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        briefs_run = BRIEF - 1;
+        uint64_t before = play.turns;
+        ok(filch_spawn(sched, &brief, NULL, NULL));
+        for (int n = 0; briefs_run < BRIEF && n < 100000; n++) ok(filch_tick(sched, 1, NULL));
+        same(briefs_run, BRIEF);
+        assert_in_range(loop_turns_before_last_brief - before, 0, 3);
+        end(sched);
     }
 }
 
@@ -866,6 +894,7 @@ int main(void)
         cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
         cmocka_unit_test(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step),
         cmocka_unit_test(queued_processes_do_not_each_wait_for_a_step_of_a_loop),
+        cmocka_unit_test(a_process_woken_by_the_host_does_not_wait_for_all_loops),
         cmocka_unit_test(due_timers_do_not_starve_loops),
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
         cmocka_unit_test(sleeps_end_if_every_turn_is_a_fairness_pick),
