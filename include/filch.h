@@ -1755,7 +1755,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
 
 /* filch_child_start, _stop, _list and _await for a thread that is not a worker: these functions wait for the
  * supervisor's reply and return it. *pid is set to the pid of the child, *list to an array of filch_child_info
- * (filch_raw, filch_size). `pid` and `list` may be NULL. After FILCH_EDEADLINE the request may still be carried out.
+ * (filch_raw, filch_size). `pid` and `list` may be NULL. `deadline_ns` counts from the call. After FILCH_EDEADLINE the
+ * request may still be carried out.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
@@ -1772,8 +1773,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_list_wait(filch_sched *sched, fil
 FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, filch_pid supervisor,
                                                           uint64_t deadline_ns);
 
-/* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT. With a
- * `deadline_ns` of 0 the call does not wait.
+/* Sends as filch_send does, and waits for space in the mailbox if the receiver's policy is FILCH_OVERFLOW_WAIT, for
+ * `deadline_ns` at most. With a `deadline_ns` of 0 the call does not wait.
  *
  * Thread:  any but a worker.                                    Blocks:  until there is space, the deadline or stop.
  * Owns:    copies or shares `data`; not for a filch_move.
@@ -1785,9 +1786,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
 FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid to, filch_data data,
                                                    uint64_t deadline_ns);
 
-/* Waits until the process `pid` has ended. Returns FILCH_OK if it has ended. Then *ended is FILCH_OK and *result the
- * result of filch_done; or *ended says why the process failed, and *result is the detail of filch_fail. `ended` and
- * `result` may be NULL.
+/* Waits until the process `pid` has ended, for `deadline_ns` at most. Returns FILCH_OK if it has ended. Then *ended is
+ * FILCH_OK and *result the result of filch_done; or *ended says why the process failed, and *result is the detail of
+ * filch_fail. `ended` and `result` may be NULL.
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
  * Owns:    gives *result: return it with filch_drop.

@@ -425,8 +425,8 @@ static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t du
     }
 }
 
-/* Called at the end of a pause that `w` has led. Stores the present time and counts: the next comparison starts with
- * them. */
+/* Called at the end of a pause that `w` has led. Stores the time, and how many messages all workers have sent and
+ * received so far. The rate before the next pause is measured from these values. */
 static void throttle_exit(fli_worker *w)
 {
     fli_throttle *throttle = &w->sched->throttle;

@@ -385,7 +385,7 @@ TEST(an_idle_process_with_yields_is_woken_by_messages_and_completions)
 
 /* State of the type to which the process upgrades; it fits into the control block. */
 typedef struct second {
-    struct second *me; /* address that the state had in init */
+    struct second *me; /* address of this state, set by init: later steps compare it */
     actor         *a;
 } second;
 

@@ -149,7 +149,8 @@ static const filch_type watcher_type = {
     .name = "watcher", .size = 8, .init = actor_init, .step = watcher_step, .close = actor_close
 };
 
-/* Foreign thread: makes calls to the first host about processes of other hosts, which may have stopped. */
+/* Runs on a thread that is not a worker: links, monitors and sends through the API of the first host. The targets are
+ * processes of other hosts, and these hosts may have stopped. */
 static void change_at_random(void *arg)
 {
     (void)arg;

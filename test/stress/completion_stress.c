@@ -83,7 +83,7 @@ typedef struct game {
     struct {
         alignas(FLI_LINE) FLI_ATOMIC(uint64_t) n;
     } answered[YIELDERS];
-    /* Numbers of yields by the way in which they were completed.  writes: by an atomic add, relaxed. */
+    /* Numbers of yields: completed by the handler, by one thread, by two threads.  writes: atomic add, relaxed. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) on_the_spot;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) by_thread;
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) doubled;

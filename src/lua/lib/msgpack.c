@@ -188,8 +188,8 @@ static size_t count_fields(lua_State *L, int index, bool *is_array)
     return count;
 }
 
-/* Writes the beginning of the table on top of the stack, and makes it the innermost open table. The table stays on the
- * stack. */
+/* Writes the header of the table on top of the stack: its kind (array or map) and its size. The writer writes the
+ * members of this table next, then continues with the table around it. The table stays on the stack. */
 static void open_written(writer *w)
 {
     lua_State  *L = w->L;

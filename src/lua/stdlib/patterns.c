@@ -593,7 +593,7 @@ static void replace(matcher *m, replacing *r, const char *from, const char *end)
         add_text(m, r);
         return;
     }
-    m->look_at = 0; /* checks the budget before the next step: the replacement may be a slow C function */
+    m->look_at = 0; /* is_due() checks the budget at its next call: the replacement may be a slow C function */
     if (lua_istable(L, 3)) {
         push_capture(m, 0, from, end);
         lua_gettable(L, 3);
