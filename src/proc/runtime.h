@@ -136,7 +136,10 @@ struct fli_local {
                                  counter */
     uint32_t sends, pushed;   /* in the current step: messages sent, and processes pushed to the local deque */
     uint32_t contended_sends; /* sends whose first CAS failed, since throttle.c last read this counter */
-    uint32_t index;           /* index of the worker in arrays with one element per worker */
+    /* Sends in the current step from which filch_should_yield() returns 1: option send_budget, or 0 after many
+     * contended sends. See fli_contended_send(). */
+    uint32_t send_limit;
+    uint32_t index; /* index of the worker in arrays with one element per worker */
     /* index plus one; stored in fli_event_node.sender_worker of the messages that this worker sends */
     uint32_t number;
     /* Key of the yield of the running handler, if its synchronous completion may be stored as the inline result; 0 if
@@ -152,6 +155,20 @@ struct fli_local {
     fli_magazine   relations; /* spare relations of the runtime's model; empty without a model */
     alignas(FLI_LINE) fli_counters counters;
 };
+
+/* If a worker makes at least this many contended sends between two clock readings, it should pause. */
+#ifdef FLI_SMALL
+#define FLI_CONTENDED_MIN 1
+#else
+#define FLI_CONTENDED_MIN 32
+#endif
+
+/* Counts a send whose first CAS failed. After many of them filch_should_yield() returns 1, so that the step ends and
+ * the worker reads its clock and may pause (sched/throttle.c, which resets `send_limit`). */
+static inline void fli_contended_send(fli_local *worker)
+{
+    if (++worker->contended_sends >= FLI_CONTENDED_MIN) worker->send_limit = 0;
+}
 
 /* Phase of the shutdown.  writes: the thread that stops the scheduler.  reads: any.  PAIR runtime.phase */
 enum { FLI_OPEN, FLI_CLOSING, FLI_CLOSED };

@@ -226,7 +226,7 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
                                                           fli_event_node *node)
 {
     fli_runtime *rt = worker->rt;
-    worker->contended_sends++;
+    fli_contended_send(worker);
     filch_err err = post_node(rt, worker, p, fli_word_gen(word), node, false);
     if (err == FILCH_OK) return FILCH_OK;
     fli_node_give(rt, worker, node);

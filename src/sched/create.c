@@ -262,6 +262,7 @@ static filch_err worker_create(filch_sched *sched, uint32_t index, fli_worker **
     w->local.number = index + 1;
     w->idle_word = fli_proc_idle_word(index);
     w->fast_steps = sched->rt.sim == NULL && sched->opt.long_step_ns == 0;
+    w->local.send_limit = sched->opt.send_budget;
     fli_out_init(&w->out, &w->local);
     w->fair_countdown = w->fair_every = sched->opt.fair_every;
     w->clock_interval = 1;

@@ -335,10 +335,10 @@ int filch_should_yield(const filch_out *out)
      * may be NULL. */
     const fli_worker *worker = fli_current_get();
     if ((uintptr_t)worker + offsetof(fli_worker, out) != (uintptr_t)out) return 0;
-    if (worker->local.sends >= out->send_budget) return 1;
-    /* Many sends of this step were contended: the worker reads its clock after this step, and may pause (throttle.c).
-     * Not in a recorded step, which must get the same result when it is replayed. */
-    return worker->local.contended_sends >= FLI_CONTENDED_MIN && worker->local.rec_hooks == NULL;
+    if (worker->local.sends < worker->local.send_limit) return 0;
+    /* The limit is 0 after many contended sends. A recorded step does not see that, because it must get the same result
+     * when it is replayed. */
+    return worker->local.rec_hooks == NULL || worker->local.sends >= out->send_budget;
 }
 
 filch_pid filch_ctx_self(const filch_ctx *ctx)

@@ -252,6 +252,12 @@ static bool must_join(fli_worker *w)
     return FLI_UNLIKELY(fli_throttle_is_pausing(w)) && are_too_many_awake(w->sched);
 }
 
+void fli_throttle_forget_contended(fli_worker *w)
+{
+    w->local.contended_sends = 0;
+    w->local.send_limit = w->sched->opt.send_budget;
+}
+
 /* Returns true if many of the messages that the worker sent since the last clock reading went to mailboxes to which
  * other workers sent at the same time. */
 static bool is_contended(fli_worker *w)
@@ -260,7 +266,7 @@ static bool is_contended(fli_worker *w)
     uint32_t count = w->local.contended_sends;
     bool     contended = count >= FLI_CONTENDED_MIN && count > passed / CONTENDED_SHARE;
     w->throttle.sent = sent;
-    w->local.contended_sends = 0;
+    fli_throttle_forget_contended(w);
     w->throttle.contended = contended;
     return contended;
 }

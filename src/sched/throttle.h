@@ -13,13 +13,6 @@
 
 struct fli_worker;
 
-/* If a worker makes at least this many contended sends between two clock readings, it should pause. */
-#ifdef FLI_SMALL
-#define FLI_CONTENDED_MIN 1
-#else
-#define FLI_CONTENDED_MIN 32
-#endif
-
 /* The counts of all workers together at the time `ns`. `done`: events received by steps. `sent`: messages sent. */
 typedef struct fli_throttle_mark {
     uint64_t ns, done, sent;
@@ -83,6 +76,9 @@ void      fli_throttle_fini(fli_throttle *throttle);
 
 /* Returns true if the worker should pause. Called at each clock reading. */
 bool fli_throttle_is_due(struct fli_worker *w);
+
+/* Begins a new count of contended sends: filch_should_yield() follows option send_budget again. */
+void fli_throttle_forget_contended(struct fli_worker *w);
 
 /* Notes a step that sent `sends` messages, all to receivers that were already runnable. */
 static inline void fli_throttle_note_backlog(fli_worker_throttle *t, uint32_t sends)
