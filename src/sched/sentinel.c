@@ -102,8 +102,8 @@ uint64_t fli_sentinel_deadline_locked(fli_worker *w)
         uint64_t look = fli_clock_after(fli_clock_ns(), w->idle.sentinel_ns);
         if (look < until) until = look;
     }
-    /* If `w` would wake before the sentinel, `w` becomes the sentinel. The old sentinel is not told: it stays parked, and
-     * finds out when its timeout has passed. */
+    /* If `w` would wake before the sentinel, `w` becomes the sentinel. The old sentinel is not told: it stays parked,
+     * and finds out when its timeout has passed. */
     if (idle->sentinel == NULL || idle->sentinel == w || until < idle->sentinel_until_ns) {
         if (idle->backup == w) set_backup_locked(idle, NULL, FLI_NEVER); /* a sentinel is not its own backup */
         if (until != FLI_NEVER) set_sentinel_locked(idle, w, until, armed);
