@@ -183,6 +183,27 @@ TEST(a_plain_value_is_a_receive_pattern)
         "assert(process.receive(other) == other)\n");
 }
 
+/* The result in an exit notice is one table deeper than a message can be. The pattern has tables at the same depth. */
+TEST(a_pattern_of_any_depth_calls_no_metamethod_and_matches)
+{
+    fixture_passes(&w, "local function nest(n, leaf) for i = 1, n do leaf = { leaf } end return leaf end\n"
+                       "local me, calls = process.self(), 0\n"
+                       "local function compared() calls = calls + 1 while process.receive(0) do end return false end\n"
+                       "local leaf = setmetatable({ 'leaf' }, { __eq = compared })\n"
+                       "local other = setmetatable({ 'other' }, { __eq = compared })\n"
+                       "local cycle = {} cycle[1] = cycle\n"
+                       "for i = 1, 3 do process.send(me, i) end\n"
+                       "local pid = process.spawn_monitored(function() return nest(99, { 'leaf' }) end)\n"
+                       "assert(process.receive({ event = 'exit', result = nest(99, leaf) }, '10s').pid == pid)\n"
+                       "process.spawn_monitored(function() return nest(99, { 'leaf' }) end)\n"
+                       "assert(process.receive({ event = 'exit', result = nest(99, other) }, '100ms') == nil)\n"
+                       "assert(process.receive({ event = 'exit', result = nest(150, leaf) }, 0) == nil)\n"
+                       "assert(process.receive({ event = 'exit', result = cycle }, 0) == nil)\n"
+                       "assert(process.receive({ event = 'exit', result = nest(99, leaf) }, '10s'))\n"
+                       "for i = 1, 3 do assert(process.receive() == i) end\n"
+                       "assert(calls == 0, calls)\n");
+}
+
 TEST(a_send_to_a_full_mailbox_waits_with_overflow_wait)
 {
     simulate("local me = process.self()\n"
@@ -352,6 +373,8 @@ int main(void)
         cmocka_unit_test(a_selective_receive_checks_each_message_once),
         cmocka_unit_test_setup_teardown(a_request_leaves_no_monitor_behind, open_counted_fixture, fixture_close_shared),
         cmocka_unit_test_setup_teardown(a_plain_value_is_a_receive_pattern, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_pattern_of_any_depth_calls_no_metamethod_and_matches, open_fixture,
+                                        fixture_close_shared),
         cmocka_unit_test(a_send_to_a_full_mailbox_waits_with_overflow_wait),
         cmocka_unit_test(a_waiting_send_fails_when_the_receiver_ends),
         cmocka_unit_test_setup_teardown(null_and_empty_lists_survive_json_and_messagepack, open_fixture,

@@ -100,9 +100,11 @@ static void add_test(lua_State *L, int pattern, int value)
 
 enum { ROUNDS = 16 }; /* fields between two checks of the budget; few, because compared strings may be long */
 
-static bool agrees(lua_State *L, int pattern, int value, int depth);
+static bool agrees(lua_State *L, int pattern, int value);
 
-static bool fields_agree(lua_State *L, int pattern, int value, int depth)
+/* The recursion ends at the depth of the value: a message is at most FLI_LUA_DEPTH_MAX tables deep, a notice one table
+ * more. A table of the pattern is never compared by lua_compare(): its __eq could remove the message at PLACE. */
+static bool fields_agree(lua_State *L, int pattern, int value)
 {
     if (!lua_istable(L, value)) return false;
     luaL_checkstack(L, 8, "pattern too deep");
@@ -113,7 +115,7 @@ static bool fields_agree(lua_State *L, int pattern, int value, int depth)
         int top = lua_gettop(L);
         lua_pushvalue(L, top - 1);
         lua_rawget(L, value);
-        bool fits = agrees(L, top, top + 1, depth + 1);
+        bool fits = agrees(L, top, top + 1);
         lua_settop(L, fits ? top - 1 : top - 2);
         if (!fits) return false;
     }
@@ -122,10 +124,10 @@ static bool fields_agree(lua_State *L, int pattern, int value, int depth)
 
 /* Compares a value with a pattern: a table matches if all its fields match; a function is called later; any other
  * value must be equal. */
-static bool agrees(lua_State *L, int pattern, int value, int depth)
+static bool agrees(lua_State *L, int pattern, int value)
 {
     if (lua_isfunction(L, pattern)) return add_test(L, pattern, value), true;
-    if (lua_istable(L, pattern) && depth < FLI_LUA_DEPTH_MAX) return fields_agree(L, pattern, value, depth);
+    if (lua_istable(L, pattern)) return fields_agree(L, pattern, value);
     return lua_compare(L, pattern, value, LUA_OPEQ);
 }
 
@@ -159,7 +161,7 @@ static bool find_next(lua_State *L, fli_lua_proc *p, lua_KContext until_ns)
             push_message(L, &(fli_lua_message){ &saved->data, saved->from, saved->type, saved->error, saved->stream });
             lua_pushnil(L);
             lua_pushinteger(L, 0);
-            if (agrees(L, PATTERN, MESSAGE, 0)) return true;
+            if (agrees(L, PATTERN, MESSAGE)) return true;
             if (fli_lua_budget_due(L)) {
                 set_place(L, p, &(*place)->next);
                 fli_lua_pause(L, until_ns, go_on_receive);
