@@ -1761,7 +1761,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
  *          `child` is NULL; on this thread if no request was sent. Gives *list: return it with filch_drop.
- * Errors:  the supervisor's reply, see filch_child_start; and as filch_call
+ * Errors:  the supervisor's reply, see filch_child_start; FILCH_EINVAL also if `supervisor` is another process, which
+ *          has sent a message in reply to the request; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor,
                                                           const filch_child *child, uint64_t deadline_ns,

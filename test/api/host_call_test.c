@@ -530,6 +530,71 @@ TEST(requests_to_a_supervisor_are_answered_to_a_thread)
     same(fli_load_rlx(&released), 2); /* `release` was called for both children, also for the refused one */
 }
 
+/* Sends each message back to its sender: a request, too. */
+static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) ok(filch_send(filch_out_sched(out), events[i].from, events[i].data));
+    }
+    return filch_idle(out);
+}
+
+/* Answers each message with bytes as large as those of a list of children. */
+static filch_err bytes_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    static const char bytes[50 * sizeof(filch_child_info)];
+    filch_data        data = filch_bytes(bytes, sizeof bytes);
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) ok(filch_send(filch_out_sched(out), events[i].from, data));
+    }
+    return filch_idle(out);
+}
+
+/* The pid that a thread takes for a supervisor is that of another process, which answers the request. */
+TEST(a_request_to_a_process_that_is_no_supervisor_fails_and_is_released)
+{
+    static const filch_type types[] = { { .name = "echo", .step = echo_step },
+                                        { .name = "bytes", .step = bytes_step } };
+    const filch_child       child = { .id = "late", .type = &idle_child, .release = release };
+    fixture                 w;
+    fixture_begin(&w, 2);
+    fli_store_rlx(&released, 0);
+    for (uint32_t i = 0; i < COUNT_OF(types); i++) {
+        filch_pid  pid, started = { 7, 7 };
+        filch_data list = filch_int(7);
+        ok(filch_spawn(w.sched, &types[i], NULL, &pid));
+        same(filch_child_start_wait(w.sched, pid, &child, FILCH_FOREVER, &started), FILCH_EINVAL);
+        assert_non_null(strstr(filch_err_detail(), "supervisor is not a supervisor"));
+        same(started.serial, 7);
+        UNTIL(&w, fli_load_rlx(&released) == i + 1);
+        same(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER), FILCH_EINVAL);
+        same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EINVAL);
+        same(filch_child_list_wait(w.sched, pid, FILCH_FOREVER, &list), FILCH_EINVAL);
+        same(filch_as_int(&list), 7);
+    }
+    fixture_end(&w);
+    same(fli_load_rlx(&released), COUNT_OF(types));
+}
+
+TEST(a_supervisor_without_children_has_an_empty_list)
+{
+    static const filch_supervisor tree = { 0 };
+    fixture                       w;
+    filch_pid                     pid;
+    filch_data                    list = filch_int(7);
+    fixture_begin(&w, 2);
+    ok(filch_supervise(w.sched, &tree, NULL, &pid));
+    ok(filch_child_list_wait(w.sched, pid, FILCH_FOREVER, &list));
+    same(filch_kind_of(&list), FILCH_KIND_BYTES);
+    same(filch_size(&list), 0);
+    filch_drop(&list);
+    fixture_end(&w);
+}
+
 /* An init function that fails with the error in its args. */
 static filch_err refuse(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
 {
@@ -883,6 +948,8 @@ int main(void)
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
         cmocka_unit_test(stop_ends_every_wait_with_eclosed),
         cmocka_unit_test(calls_cut_off_by_stop_return_eclosed_and_not_edead),
+        cmocka_unit_test(a_request_to_a_process_that_is_no_supervisor_fails_and_is_released),
+        cmocka_unit_test(a_supervisor_without_children_has_an_empty_list),
         cmocka_unit_test(requests_to_a_supervisor_are_answered_to_a_thread),
         cmocka_unit_test(a_child_that_a_thread_starts_is_released_once_whatever_the_error),
         cmocka_unit_test(an_error_of_the_request_function_is_the_error_of_the_call),
