@@ -392,7 +392,7 @@ static filch_err read_run_options(const filch_run_options *given, filch_run_opti
         return filch_invalid("options.directory is empty or over 4095 bytes");
     }
     if ((out->flags & ~known) != 0 || (out->flags & both) == both) {
-        return filch_invalid("flags has bits besides FILCH_RUN_*, or both ERRORS and MERGE");
+        return filch_invalid("flags has bits besides FILCH_RUN_*, or both FILCH_RUN_ERRORS and FILCH_RUN_MERGE");
     }
     return out->spare == 0 ? FILCH_OK : filch_invalid("options.spare is not 0: begin with the FILCH_*_INIT macro");
 }

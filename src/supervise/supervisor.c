@@ -170,9 +170,9 @@ static bool unsound(const char *why)
 
 static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
 {
-    if (!id_is_sound(child->id)) return unsound("the id of a child is NULL or not 1 to 63 bytes");
-    if (child->restart > FILCH_TEMPORARY) return unsound("child.restart is no filch_restart");
-    if (child->spare != 0) return unsound("child.spare is not 0");
+    if (!id_is_sound(child->id)) return unsound("child.id is NULL or not 1 to 63 bytes");
+    if (child->restart > FILCH_TEMPORARY) return unsound("child.restart is not a filch_restart");
+    if (child->spare != 0) return unsound("child.spare is not 0: it is reserved and must be 0");
     if (read_options(child->options, opt) != FILCH_OK) return false;
     /* A child with spec.supervisor needs no type. If it has a type, that type wraps filch_supervisor_type. */
     bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
@@ -844,11 +844,12 @@ static void supervisor_close(void *self)
 static bool spec_is_sound(const filch_supervisor *spec)
 {
     bool bounded = spec->intensity <= INTENSITY_MAX || spec->intensity == FILCH_NO_RESTARTS;
-    if (spec->strategy > FILCH_REST_FOR_ONE) return unsound("spec.strategy is no filch_strategy");
+    if (spec->strategy > FILCH_REST_FOR_ONE) return unsound("spec.strategy is not a filch_strategy");
     if (spec->jitter > 1000) return unsound("spec.jitter is over 1000");
-    if (!bounded) return unsound("spec.intensity is over 10000");
-    if (spec->children == NULL && spec->child_count != 0) return unsound("spec.children is NULL, child_count is not 0");
-    if (spec->spare != 0) return unsound("spec.spare is not 0");
+    if (!bounded) return unsound("spec.intensity is over 10000 and not FILCH_NO_RESTARTS");
+    if (spec->children == NULL && spec->child_count != 0)
+        return unsound("spec.children is NULL although child_count is not 0");
+    if (spec->spare != 0) return unsound("spec.spare is not 0: it is reserved and must be 0");
     return true;
 }
 

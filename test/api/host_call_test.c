@@ -514,7 +514,7 @@ TEST(requests_to_a_supervisor_are_answered_to_a_thread)
     (void)fixture_inspect(&w, child); /* fixture_inspect() fails if the child does not live */
     same(filch_child_start_wait(w.sched, pid, &late, FILCH_FOREVER, &child), FILCH_EEXISTS);
     same(filch_child_start_wait(w.sched, pid, &bad, FILCH_FOREVER, NULL), FILCH_EINVAL);
-    assert_string_equal(filch_err_detail(), "the id of a child is NULL or not 1 to 63 bytes");
+    assert_string_equal(filch_err_detail(), "child.id is NULL or not 1 to 63 bytes");
     ok(filch_child_list_wait(w.sched, pid, FILCH_FOREVER, &list));
     same(filch_size(&list), 2 * sizeof(filch_child_info));
     assert_string_equal(((const filch_child_info *)filch_raw(&list))[1].id, "late");

@@ -470,9 +470,9 @@ TEST(invalid_supervisor_arguments_are_named)
     SPEC(spare, 1, "spec.spare");
     refused(filch_child_start(NULL, null_pid, NULL), "sched");
     refused(filch_child_start(w.sched, null_pid, NULL), "child");
-    CHILD(id, NULL, "the id");
-    CHILD(id, "", "the id");
-    CHILD(id, longest, "the id");
+    CHILD(id, NULL, "child.id");
+    CHILD(id, "", "child.id");
+    CHILD(id, longest, "child.id");
     CHILD(type, NULL, "child has neither");
     CHILD(type, &stepless, "child has neither");
     CHILD(restart, 9, "child.restart");

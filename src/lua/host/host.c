@@ -106,7 +106,7 @@ static filch_err complete(filch_lua_options *opt, const filch_lua_options *given
     if (opt->mailbox_bytes >= (size_t)1 << 28) return filch_invalid("options.mailbox_bytes is 256 MiB or more");
     if (opt->count > INT32_MAX) return filch_invalid("options.count is over 2^31 - 1");
     if (!fli_lua_names_known(opt->without))
-        return filch_invalid("options.without has a name that is no function, such as process.terminate");
+        return filch_invalid("options.without has a name of no function: use full names, such as process.terminate");
     if ((opt->rights & ~(uint32_t)RIGHTS) != 0)
         return filch_invalid(
             "options.rights has bits besides FILCH_LUA_MAY_*"); /* the caller has a newer header, and expects a right
