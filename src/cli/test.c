@@ -228,8 +228,8 @@ static void print_failure(const test_run *b, const filch_sim_report *report)
         print_indented(report->chart, strlen(report->chart));
     }
     if (report->verdict == FILCH_SIM_ENDLESS && report->steps >= b->set->sim.steps_max) {
-        printf("  stopped after %llu steps: try --steps %llu, or look for an endless loop\n",
-               (unsigned long long)b->set->sim.steps_max, (unsigned long long)b->set->sim.steps_max * 10);
+        printf("  stopped after %llu steps: try --steps %llu\n", (unsigned long long)b->set->sim.steps_max,
+               (unsigned long long)b->set->sim.steps_max * 10);
     }
     print_replay(b, report->seed);
 }

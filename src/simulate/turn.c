@@ -42,7 +42,9 @@ bool fli_simulation_goes_on(fli_simulation *sim)
         fli_simulation_verdict(sim, FILCH_SIM_REFUSED, text);
     }
     if (sim->report.verdict == FILCH_SIM_OK && sim->report.steps >= sim->opt.steps_max) {
-        fli_simulation_verdict(sim, FILCH_SIM_ENDLESS, "steps_max is reached, and there is still something to do");
+        fli_simulation_verdict(sim, FILCH_SIM_ENDLESS,
+                               "steps_max is reached, and there is still something to do: raise it, or look for an "
+                               "endless loop");
     }
     return sim->report.verdict == FILCH_SIM_OK;
 }
