@@ -238,6 +238,8 @@ TEST(files_and_modules_are_loaded_or_the_error_is_reported)
     char            text[64];
     same(filch_lua_load_file(w.lua, folder, &code, text, sizeof text), FILCH_LUA_EFILE);
     assert_memory_equal(text, "cannot read ", 12); /* the path follows */
+    same(filch_lua_load_file(w.lua, "/none.lua", &code, text, sizeof text), FILCH_LUA_EFILE);
+    assert_string_equal(text, "cannot open /none.lua: No such file or directory");
     same(filch_lua_load_file(w.lua, folder, &code, text, 0), FILCH_LUA_EFILE);
     static const struct {
         const char *chunk, *method, *why;

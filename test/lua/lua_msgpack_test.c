@@ -98,9 +98,10 @@ TEST(messagepack_errors_name_the_position)
         "wrong('\\xdd\\xff\\xff\\xff\\xff\\x01', 'byte 6: the bytes end inside a value')\n"
         "wrong('\\xdf\\xff\\xff\\xff\\xff\\x01', 'byte 6: the bytes end inside a value')\n"
         "wrong('\\xa5abc', 'byte 2: the bytes end inside a value')\n"
-        "wrong('\\x81\\xc0\\x01', 'byte 3: a key that Lua cannot have')\n"
-        "wrong('\\x81\\xcb\\x7f\\xf8\\0\\0\\0\\0\\0\\0\\x01', 'byte 11: a key that Lua cannot have')\n"
-        "wrong('\\x81\\x90\\x01', 'byte 3: a key that Lua cannot have')\n"
+        "wrong('\\x81\\xc0\\x01', 'byte 3: a key must be a string, a boolean or a number other than nan')\n"
+        "wrong('\\x81\\xcb\\x7f\\xf8\\0\\0\\0\\0\\0\\0\\x01', 'byte 11: a key must be a string, a boolean or a number "
+        "other than nan')\n"
+        "wrong('\\x81\\x90\\x01', 'byte 3: a key must be a string, a boolean or a number other than nan')\n"
         "assert(msgpack.decode(('\\x91'):rep(100) .. '\\x01') and not msgpack.decode(('\\x91'):rep(101) .. '\\x01'))\n"
         "for _, bad in ipairs { 0, 4, -1 } do assert(not pcall(msgpack.decode, '\\1\\2', bad)) end\n"
         "assert(not pcall(msgpack.decode) and not pcall(msgpack.decode, {}) and not pcall(msgpack.encode))\n");

@@ -358,7 +358,7 @@ TEST(leave_unwatch_and_unmonitor_report_what_is_missing)
             "assert(words(process.leave('g')) == 'the process is not in this group')\n"
             "assert(process.join('g') and process.leave('g') and words(process.leave('g')):find('not in this group'))\n"
             "assert(words(process.join('')):find('group is .* 1 to 255 bytes'))\n"
-            "assert(words(process.unwatch('g')) == 'it does not watch this group')\n"
+            "assert(words(process.unwatch('g')) == 'the process does not watch this group')\n"
             "assert(words(process.unmonitor(12345)):find('no such monitor'))\n");
 }
 

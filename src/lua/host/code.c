@@ -6,6 +6,7 @@
  */
 #include "lua/host/code.h"
 
+#include <errno.h>
 #include <lauxlib.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -373,17 +374,18 @@ static filch_err read_file(const char *path, char **all, size_t *size, char *tex
     char  why[1024];
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
-        snprintf(why, sizeof why, "cannot open %s", path);
+        snprintf(why, sizeof why, "cannot open %s: %s", path, strerror(errno));
         set_error_text(text, text_size, why);
         return FILCH_LUA_EFILE;
     }
     *all = read_all(file, size);
+    int  failed = errno;
     bool readable = ferror(file) == 0;
     fclose(file);
     if (*all == NULL) return FILCH_ENOMEM;
     if (readable) return FILCH_OK;
     free(*all);
-    snprintf(why, sizeof why, "cannot read %s", path);
+    snprintf(why, sizeof why, "cannot read %s: %s", path, strerror(failed));
     set_error_text(text, text_size, why);
     return FILCH_LUA_EFILE;
 }

@@ -493,7 +493,7 @@ static bool put_read(lua_State *L, reader *r)
     while (r->depth > 0) {
         open_read *open = &r->open[r->depth - 1];
         if (open->is_map && !open->keyed) {
-            if (!is_key(L, -1)) return fail(L, r, "a key that Lua cannot have");
+            if (!is_key(L, -1)) return fail(L, r, "a key must be a string, a boolean or a number other than nan");
             open->keyed = true;
             return true;
         }

@@ -50,7 +50,7 @@ static int return_error(lua_State *L, filch_err err)
 {
     if (err != FILCH_ECOMMAND && err != FILCH_EINVAL) return fli_lua_return_error(L, err);
     lua_pushnil(L);
-    if (err == FILCH_ECOMMAND) lua_pushliteral(L, "this library was built without I/O");
+    if (err == FILCH_ECOMMAND) lua_pushliteral(L, "this library was built without I/O: build it with FILCH_IO=ON");
     else lua_pushliteral(L, "invalid argument: a malformed address or path, or a stream of another kind");
     return 2;
 }

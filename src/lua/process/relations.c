@@ -145,7 +145,8 @@ static int process_watch(lua_State *L)
 static int process_unwatch(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self), "it does not watch this group");
+    return return_ended(L, filch_unwatch(p->sched, fli_lua_check_text(L, 1), p->self),
+                        "the process does not watch this group");
 }
 
 /* process.members(group) -> a list of pids, in the order in which they joined. */

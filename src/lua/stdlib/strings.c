@@ -160,7 +160,8 @@ static void check_values(lua_State *L)
         if (*format == '%') continue;
         if (*format == 's') {
             prepare_text(L, arg);
-            if (format > mark + 1) limit_bytes(L, arg, &cut, most, "the values are too large");
+            if (format > mark + 1)
+                limit_bytes(L, arg, &cut, most, "the values are too large for the memory of the process");
         } else if (*format == 'q') {
             limit_bytes(L, arg, &quoted, QUOTED_MAX, "the texts for %q are longer than 131072 bytes");
         } else if (*format != 'p') {
@@ -192,7 +193,7 @@ static int string_pack(lua_State *L)
     size_t bytes = 0, most = fli_lua_self(L)->heap.max / 2;
     for (int i = 2, count = lua_gettop(L); i <= count; i++) {
         if (lua_type(L, i) == LUA_TSTRING) bytes += lua_rawlen(L, i);
-        fli_lua_check_arg(L, bytes <= most, i, "the values are too large");
+        fli_lua_check_arg(L, bytes <= most, i, "the values are too large for the memory of the process");
     }
     return stock_of(L)->stock_pack(L);
 }

@@ -25,7 +25,7 @@ enum { FLI_LUA_DIGITS_MAX = 1000 };
 static inline void fli_lua_check_digits(lua_State *L, int index, int arg)
 {
     if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) > FLI_LUA_DIGITS_MAX)
-        luaL_argerror(L, arg, "the text is too long for a number");
+        luaL_argerror(L, arg, "the text is too long for a number: at most 1000 bytes");
 }
 
 /* Returns the string at `index` for C, where a text ends at the first zero byte. Raises an error if the string contains
