@@ -143,7 +143,8 @@ int cli_new(const cli_command *self, int argc, char **argv)
     if (name == NULL || !is_good_name(name)) {
         if (name == NULL) cli_error("new: the name is missing");
         else cli_error("new: '%s' cannot be the name of a program", name);
-        cli_hint("a name has letters, digits, '_' and '-' and starts with a letter; it becomes a folder here");
+        cli_hint("%sa name has letters, digits, '_' and '-' and starts with a letter; it becomes a folder here",
+                 name == NULL ? "filch new NAME; " : "");
         return CLI_USAGE;
     }
     return make(name);
