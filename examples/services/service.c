@@ -201,6 +201,7 @@ typedef struct settings {
     unsigned long port, workers, connections, request, write, stop, pending;
 } settings;
 
+/* Returns false, and says why, if there is no option `name` or if `value` is no number in its range. */
 static bool option_read(settings *s, const char *name, const char *value)
 {
     const struct {
@@ -216,8 +217,13 @@ static bool option_read(settings *s, const char *name, const char *value)
         { "--pending-mb", 1048576, &s->pending },
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
-        if (strcmp(name, options[i].name) == 0) return number(value, options[i].most, options[i].to);
+        if (strcmp(name, options[i].name) != 0) continue;
+        if (number(value, options[i].most, options[i].to)) return true;
+        complain_line("%s: %s must be a whole number from 0 to %lu, not '%s'", here.what->name, name, options[i].most,
+                      value != NULL ? value : "");
+        return false;
     }
+    complain_line("%s: there is no option '%s'", here.what->name, name);
     return false;
 }
 
@@ -226,8 +232,6 @@ static bool options_read(int argc, char **argv, settings *s)
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (option_read(s, argv[i], value)) continue;
-        complain_line("%s: no such option, or no whole number in its range: %s %s", here.what->name, argv[i],
-                      value != NULL ? value : "");
         complain_line(
             "usage: %s [--port N] [--workers N] [--connections N] [--request-seconds N] [--write-seconds N]"
             " [--stop-seconds N] [--pending-mb N]\n"

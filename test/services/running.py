@@ -195,6 +195,8 @@ class Common:
             code, complaints = other.end()
             self.assertEqual((code, other.first), (2, ""), arguments)
             self.assertIn("usage:", complaints)
+            expected = "there is no option '--verbose'" if arguments[0] == "--verbose" else "--port must be a whole number from 0 to 65535, not "
+            self.assertIn(expected, complaints)
 
     def test_both_signals_stop_it_with_connections_open(self):
         for number in (signal.SIGINT, signal.SIGTERM):
