@@ -223,7 +223,8 @@ static scale_thread *add_thread(void (*run)(void *arg), void *arg, scale_ps at)
     scale_thread *thread = calloc(1, sizeof *thread);
     if (thread == NULL || engine.thread_count == SCALE_CORES_MAX ||
         !fli_fiber_init(&thread->fiber, STACK_BYTES, begin, thread)) {
-        fprintf(stderr, "scale: too many threads\n");
+        fprintf(stderr, "scale: cannot start a thread: there are %u, of at most %u, or memory is out\n",
+                engine.thread_count, (unsigned)SCALE_CORES_MAX);
         exit(1);
     }
     scale_core_init(&thread->core, engine.thread_count, socket_of(engine.thread_count));
