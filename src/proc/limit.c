@@ -57,8 +57,9 @@ bool fli_limit_release(fli_proc *p, uint32_t gen, uint32_t count, uint32_t units
 {
     uint64_t load = fli_load_rlx(&p->load);
     do {
-        /* If the load belongs to another generation, the process has ended. If the load is 0, the memory of the slot
-         * was returned to the system (sync/slab.h) after a sender with a stale pid had reserved space. */
+        /* There is no space to release in two cases. If the load belongs to another generation, the process has ended.
+         * If the load is 0, the memory of the slot was returned to the system (sync/slab.h) after a sender with a stale
+         * pid had reserved space. */
         if (!is_of(load, gen) || load == 0) return false;
         FLI_ASSERT(fli_load_count(load) >= count && fli_load_units(load) >= units);
     } while (!fli_cas_weak_rlx(&p->load, &load, load - count * FLI_LOAD_COUNT_ONE - units));
@@ -90,8 +91,8 @@ void fli_limit_overflowed(fli_proc *p, uint32_t gen)
 
 uint64_t fli_limit_close(fli_proc *p, uint32_t gen)
 {
-    /* Relaxed, like every operation on the load: it counts, and hands nothing over. The list of waiting senders has a
-     * lock (dispatch/send_waiters.c). */
+    /* Relaxed, like every operation on the load: the load is a counter, and publishes no other data. The list of
+     * waiting senders has a lock (dispatch/send_waiters.c). */
     return fli_swap_rlx(&p->load, (uint64_t)((gen + 1) & 0xfffu) << FLI_LOAD_GEN_SHIFT);
 }
 

@@ -82,7 +82,7 @@ FILCH_MUST_USE fli_admit fli_limit_reserve(fli_proc *p, uint32_t gen, uint32_t u
 FILCH_MUST_USE static inline bool fli_limit_reserve_value(fli_proc *p, uint32_t gen)
 {
     uint64_t load = fli_load_rlx(&p->load);
-    /* mailbox_max 0, no limit: UINT32_MAX */
+    /* If mailbox_max is 0 (no limit in messages), `last` wraps around to UINT32_MAX. */
     uint32_t count = fli_load_count(load), last = fli_load_rlx(&p->mailbox_max) - 1;
     /* One comparison checks the generation and that neither WAITING nor OVERFLOWED is set. */
     bool clean = load >> FLI_LOAD_WAITING_SHIFT == (uint64_t)(gen & 0xfffu)

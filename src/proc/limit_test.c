@@ -67,8 +67,8 @@ TEST(a_sender_with_a_stale_generation_changes_nothing)
         fli_limit_wait_over(p, gen);
         fli_limit_dropped(p, gen, 1);
     }
-    /* A generation with the same low 12 bits is still another process, because fli_limit_dropped() compares all
-     * bits. */
+    /* GEN + 4096 has the same low 12 bits as GEN. But fli_limit_dropped() compares all bits of the generation, so it
+     * changes nothing. */
     fli_limit_dropped(p, GEN + 4096, 1);
     same(fli_load_rlx(&p->load), before);
     same(fli_limit_take_dropped(p), 0);
@@ -194,7 +194,7 @@ TEST(closing_returns_the_last_load_and_refuses_later_senders)
     uint64_t last = fli_limit_close(p, GEN);
     same(last & (FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING), FLI_LOAD_OVERFLOWED | FLI_LOAD_WAITING);
     same(fli_limit_reserve(p, GEN, 0, false), FLI_ADMIT_DEAD);
-    /* false: the sender that reserved this space releases it when the load is already closed */
+    /* false: the load is closed already, so the release of space that was reserved before has no effect */
     assert_false(fli_limit_release(p, GEN, 1, 3));
     fli_limit_open(p, GEN + 1);
     expect_load(p, 0, 0);
@@ -276,7 +276,8 @@ TEST(concurrent_senders_never_exceed_the_limit)
 TEST(a_release_after_the_memory_was_returned_does_nothing)
 {
     fli_proc p = { 0 };
-    /* its low 12 bits are 0, like the generation in a load that was returned to the system and is read as 0 */
+    /* The low 12 bits of 4096 are 0. A load whose memory was returned to the system is read as 0, so its generation has
+     * the same 12 bits. */
     uint32_t gen = 4096;
     fli_limit_open(&p, gen);
     same(fli_limit_reserve(&p, gen, 3, false), FLI_ADMIT);

@@ -144,8 +144,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
     uint32_t     gen = fli_word_gen(fli_state_peek(&p->state)), spared = 0;
     uint8_t      passed = 0;
     fli_runtime *fast_rt = worker->fast_rt;
-    /* While `closing` is set, yields are refused. The loop frees payloads, and a payload's free function is code of the
-     * program that runs outside a step. */
+    /* The loop frees payloads. A payload's free function is code of the program that runs outside a step, so it must
+     * not yield: while `closing` is set, yields are refused. */
     worker->closing = true;
     worker->fast_rt = FLI_NO_FAST_RT;
     while (p->messages != 0 && fli_limit_excess(p) > 0) {
@@ -420,8 +420,8 @@ bool fli_mail_advance_cancel(fli_runtime *rt, fli_proc *p)
 
 uint32_t fli_mail_discard(fli_runtime *rt, fli_local *worker, fli_proc *p, uint64_t last)
 {
-    fli_mail_unstack(rt, worker, p, fli_word_head(last)); /* does not trim the mailbox, because the word of an ended
-                                                           process has no LIMITED bit */
+    /* fli_mail_unstack() does not trim the mailbox here, because the word of an ended process has no LIMITED bit */
+    fli_mail_unstack(rt, worker, p, fli_word_head(last));
     uint32_t held = fli_mail_held_head(p);
     if (held != 0) fli_node_give(rt, worker, fli_node_at(rt, held));
     p->flags &= (uint8_t)~FLI_PROC_HEAD_HELD;

@@ -110,7 +110,7 @@ static inline uint32_t fli_mail_take_plain(fli_runtime *rt, const fli_proc *p, u
 {
     uint32_t at = fli_word_head(word), seen = p->head_taken, n = room;
     uint8_t  flags = p->flags & (uint8_t) ~(FLI_PROC_HEAD_HELD | FLI_PROC_YIELDS_HEAP);
-    /* the part of fli_node_shape() that all nodes of this mailbox must have */
+    /* node->what of the messages that this function takes, at its place in fli_node_shape() */
     uint32_t       what = (word & FLI_LIMITED) != 0 ? (uint32_t)FLI_NODE_COUNTED << 24 : 0;
     fli_slab_block block = { 0, 0 };
     if (at == seen || (p->completions | p->messages | flags) != 0) return 0;
@@ -150,7 +150,7 @@ fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch
     /* NULL if the list has more than one event, or if its event is a notice. */
     if (node->next != node->self || node->what != FLI_NODE_COMPLETION) return NULL;
     if (fli_word_head(word) != p->head_taken || node->self == p->head_taken)
-        return NULL; /* a new event has arrived, or the completion was pushed to the mailbox */
+        return NULL; /* NULL if a new event has arrived, or if the completion was pushed to the mailbox */
     p->completions = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);
@@ -172,7 +172,8 @@ static inline fli_event_node *fli_mail_take_async_completion(fli_runtime *rt, fl
         return NULL;
     if (fli_word_head(word) == 0) return NULL;
     fli_event_node *node = fli_node_at(rt, fli_word_head(word));
-    if (node->next != 0 || node->what != FLI_NODE_COMPLETION) return NULL; /* several nodes, or a message or notice */
+    /* Returns NULL if the mailbox has several nodes, or if its node is a message or a notice */
+    if (node->next != 0 || node->what != FLI_NODE_COMPLETION) return NULL;
     p->flags = 0;
     fli_yield_close(rt, p, node);
     fli_event_fill_completion(node, event);

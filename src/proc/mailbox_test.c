@@ -141,7 +141,7 @@ TEST(a_waiting_process_gets_completions_only_and_its_messages_later)
     bench_end(&b);
 }
 
-/* Of two steps that find messages and a full batch of completions, one gets a message. */
+/* If each step finds messages and a full batch of completions, every second step gets a message. */
 TEST(completions_in_every_batch_do_not_starve_messages)
 {
     const uint32_t sizes[] = { 1, 2, 3, BENCH_EVENTS };
@@ -274,7 +274,7 @@ TEST(the_head_node_is_not_freed_while_the_head_names_it)
     expect_messages(&b, p, 1, 1);
     same(bench_nodes_out(&b), 1);
     same(fli_mail_held_head(p), head);
-    /* A second fli_mail_unstack() does not give the node back either. */
+    /* A second fli_mail_unstack() does not free the head node either. */
     bench_unstack(&b, p);
     same(bench_nodes_out(&b), 1);
     send_int(&b, p, 2);
@@ -334,9 +334,9 @@ TEST(a_message_that_arrives_before_the_settle_is_unstacked_and_kept)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     send_int(&b, p, 1);
     expect_messages(&b, p, 1, 1);
-    send_int(&b, p, 2); /* arrives between the last fli_mail_unstack() and the settle */
+    send_int(&b, p, 2); /* message 2 arrives between the last fli_mail_unstack() and the settle */
     assert_false(bench_settle(&b, p, FLI_IDLE));
-    same(fli_load_rlx(&b.woken), 0); /* 0: the sender found the process ACTIVE, so it did not wake it */
+    same(fli_load_rlx(&b.woken), 0); /* 0: the process was ACTIVE, so the sender did not wake it */
     expect_messages(&b, p, 2, 2);
     assert_true(bench_settle(&b, p, FLI_IDLE));
     same(bench_finish(&b, p), 0);
@@ -468,7 +468,7 @@ TEST(a_head_node_that_was_trimmed_is_held_too)
     send_int(&b, p, 1);
     bench_unstack(&b, p);
     /* Another sender has reserved space but has not pushed its message yet, so the mailbox is over its limit. The next
-     * fli_mail_unstack() drops message 1; the head is then message 2, which is not counted. */
+     * fli_mail_unstack() drops message 1; the head is then message 2, which does not count against the limit. */
     same(fli_limit_reserve(p, bench_gen(p), 0, false), FLI_ADMIT_OVER);
     send_uncounted(&b, p, 2);
     uint32_t head = fli_word_head(fli_state_peek(&p->state));
@@ -547,7 +547,7 @@ TEST(waiting_senders_are_retried_when_there_is_room)
     bench_end(&b);
 }
 
-/* ---- the end of a process ---- */
+/* ---- what the end of a process does with its unread events, and later messages to its pid ---- */
 
 static void count_free(void *user, void *bytes, size_t size)
 {
@@ -662,8 +662,8 @@ static int64_t value_of(const filch_data *data)
     return value;
 }
 
-/* Several senders against one owner, under an overflow policy. The messages of each sender arrive in order; with
- * `whole`, all of them arrive. */
+/* Several threads send to one process, whose mailbox has the overflow policy `overflow`; this thread reads the
+ * messages. Checks that the messages of each sender arrive in order, and, with `whole`, that all of them arrive. */
 static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool whole)
 {
     bench                b;
@@ -714,7 +714,8 @@ static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool 
     for (int i = 0; i < SENDERS; i++) {
         fli_thread_join(&senders[i].thread);
         accepted += rounds - senders[i].dropped;
-        /* subtracts refused messages, which the sender has counted and which the DROPPED events count too */
+        /* The DROPPED events also report the messages that the sender itself has counted as refused. These messages are
+         * not in `accepted`, so they are subtracted from `reported`. */
         reported -= senders[i].dropped;
     }
     same(fli_load_rlx(&stress_doubles), 0);

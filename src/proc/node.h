@@ -98,8 +98,8 @@ static inline bool fli_node_is_short(const fli_event_node *node)
     return (node->self & FLI_SHORT_BIT) != 0;
 }
 
-/* Writes an owned payload; `what` and `error` stay. Reads the fields of the first word one by one, because they may
- * have been written one by one, and writes them in one store: see fli_word. */
+/* Writes an owned payload; `what` and `error` stay. Reads `kind`, `form` and `small` of `data` one by one, because the
+ * caller may have written them one by one, but writes them in one store: see fli_word. */
 static inline void fli_node_put_data(fli_event_node *node, const filch_data *data)
 {
     const fli_word *from = (const fli_word *)(const void *)&data->as;
@@ -117,7 +117,8 @@ static_assert(offsetof(fli_event_node, kind) == 8 && offsetof(fli_event_node, da
 /* Writes a value and makes the node a plain value message. */
 static inline void fli_node_put_value(fli_event_node *node, uint64_t kind, uint64_t first, uint64_t second)
 {
-    fli_value_put(&node->kind, kind, first, second); /* also sets `form`, `small`, `what` and `error` to 0 */
+    /* fli_value_put() also sets `form`, `small`, `what` and `error` to 0 */
+    fli_value_put(&node->kind, kind, first, second);
 }
 
 /* Returns kind, form, `small` and `what` of a node as one number, with the kind in the lowest byte. For a plain value
@@ -173,7 +174,7 @@ static inline void fli_node_get_data(const fli_event_node *node, filch_data *dat
 /* Writes an inline payload and makes the node a plain message. Requires fli_inline_fits(). */
 static inline void fli_node_put_bytes(fli_event_node *node, uint64_t kind, const void *bytes, size_t size)
 {
-    fli_inline_own(&node->kind, kind, bytes, size); /* also sets `what` and `error` to 0 */
+    fli_inline_own(&node->kind, kind, bytes, size); /* fli_inline_own() also sets `what` and `error` to 0 */
 }
 
 /* Copies the payload of a plain message. */

@@ -131,10 +131,9 @@ static inline uint64_t fli_proc_idle_word(uint32_t index)
     return idle_word;
 }
 
-/* Returns true if the process has no pending work and went idle on one worker: the worker whose index was passed to
- * fli_proc_idle_word() to make `idle_word`. May return false for a process without pending work, for example if the
- * previous process of the slot left a policy in `overflow`; the caller then uses fli_proc_has_no_pending().
- * Thread: the owner. */
+/* Returns true if the process has no pending work and went idle on the worker for which fli_proc_idle_word() has made
+ * `idle_word`. May return false for a process without pending work, for example if the previous process of the slot
+ * left a policy in `overflow`; the caller then uses fli_proc_has_no_pending(). Thread: the owner. */
 static inline bool fli_proc_is_idle_word(const fli_proc *p, uint64_t idle_word)
 {
     static_assert(offsetof(fli_proc, completions) == offsetof(fli_proc, head_taken) + 4 &&

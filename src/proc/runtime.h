@@ -118,8 +118,8 @@ typedef struct fli_upper_ops {
  * fli_current_worker() returns the fli_local of the calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    /* the process that the worker steps, dispatches or ends now, or did last; NULL: the worker is not in its step
-     * loop */
+    /* the process whose step, yields or end the worker handles now, or the last such process; NULL: the worker is not
+     * in its step loop */
     fli_proc    *current;
     uint64_t     serial;  /* serial of `current`: the `from` of its messages */
     fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
@@ -215,9 +215,9 @@ typedef struct fli_simulator {
                         filch_receiver receiver);
     void (*spawned)(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type);
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
-    /* Called when a timer is due that fires once. `id` identifies the timer; `next_ns` is the time of the next other
-     * timer, FLI_NEVER if there is none. Returns the later time at which the timer is due again, or FLI_NEVER if it
-     * fires now. */
+    /* Called when a one-shot timer is due. `id` identifies the timer; `next_ns` is the time of the next other timer,
+     * FLI_NEVER if there is none. Returns the later time at which the timer is due again, or FLI_NEVER if it fires now.
+     */
     uint64_t (*timer_due)(fli_runtime *rt, uint64_t id, uint64_t next_ns);
     /* Called when a function that a simulation does not support was called: the report names `call`. Thread: any. */
     void (*refused)(fli_runtime *rt, const char *call);

@@ -36,7 +36,8 @@ static inline fli_event_node *make(fli_runtime *rt, fli_local *worker, filch_pid
 }
 
 /* Makes the node of a value that a foreign thread sends to a mailbox without a limit. Takes a short node, so that a
- * backlog needs half the memory; but if a worker has left a spare node, takes that node, which needs no lock. */
+ * backlog needs half the memory. But if a worker has left a spare node, takes the spare node, because that needs no
+ * lock. */
 static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *value)
 {
     if (fli_load_rlx(&rt->spare_node) != NULL) return make(rt, NULL, (filch_pid){ 0, 0 }, value);
@@ -46,8 +47,8 @@ static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *val
 }
 
 /* Returns true if a value may be sent in a short node: its sender is a foreign thread, and the mailbox has no limit.
- * Not in a simulation, which reads fields that a short node does not have. If the slot of `p` gets another process
- * after LIMITED was read, the push fails because of its generation. */
+ * Returns false in a simulation, because the simulation reads fields that a short node does not have. If the slot of
+ * `p` gets another process after LIMITED was read, the push fails because of its generation. */
 static inline bool may_be_short(fli_runtime *rt, const fli_local *worker, fli_proc *p, filch_pid from)
 {
     return worker == NULL && from.serial == 0 && (fli_state_peek(&p->state) & FLI_LIMITED) == 0 && rt->sim == NULL;
@@ -101,7 +102,7 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
         size_t bytes = fli_data_bytes(&data);
         if (!fli_limit_fits(p, bytes)) return FILCH_ETOOBIG;
         units = fli_limit_units(bytes);
-        /* so that step_several() does not take this message: it releases no units */
+        /* FLI_NODE_GENERAL keeps the message off the fast path step_several(), which releases no units. */
         if (node->what == 0) node->what = FLI_NODE_GENERAL;
     } else if (FLI_LIKELY(!queued && fli_limit_reserve_value(p, gen))) {
         return push_reserved(rt, worker, p, gen, node, 0, false);

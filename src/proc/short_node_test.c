@@ -44,11 +44,13 @@ TEST(only_a_value_of_a_foreign_thread_to_an_unlimited_mailbox_takes_a_short_node
     assert_false(head_is_short(p));
     ok(fli_send(&b.rt, &b.worker, bench_pid(p), no_sender, &number));
     assert_false(head_is_short(p));
-    ok(fli_send(&b.rt, NULL, bench_pid(p), (filch_pid){ 99, 7 }, &number)); /* routed from another scheduler */
+    /* This message is one that another scheduler has routed here. */
+    ok(fli_send(&b.rt, NULL, bench_pid(p), (filch_pid){ 99, 7 }, &number));
     assert_false(head_is_short(p));
     ok(send_foreign(&b, limited, number));
     assert_false(head_is_short(limited));
-    fli_store_rlx(&b.rt.spare_node, fli_node_take(&b.rt, &b.worker)); /* as a worker does before it parks */
+    /* Leaves a spare node, as a worker does before it parks */
+    fli_store_rlx(&b.rt.spare_node, fli_node_take(&b.rt, &b.worker));
     ok(send_foreign(&b, p, number));
     assert_false(head_is_short(p));
     assert_null(fli_load_rlx(&b.rt.spare_node));
@@ -136,7 +138,8 @@ TEST(a_backlog_takes_little_more_than_32_bytes_a_message)
     fli_proc *p = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     ok(send_foreign(&b, p, filch_int(0)));
     size_t before = atomic_load(&b.alloc.bytes);
-    /* Fills the slab: MANY handles, of which handle 0 names no node. The first node was taken above. */
+    /* Sends until no handle is left: of the MANY handles of the slab, handle 0 names no node, and the first send took
+     * one before this loop. */
     for (int64_t i = 1; i < MANY - 1; i++) ok(send_foreign(&b, p, filch_int(i)));
     assert_in_range(atomic_load(&b.alloc.bytes) - before, (MANY - 1024) * 32, MANY * (32 + 12) + 4096);
     same(bench_finish(&b, p), MANY - 1);

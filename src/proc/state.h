@@ -308,10 +308,10 @@ FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word
         (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
     uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
     if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
-    /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Relaxed is enough. Acquire:
-     * this thread has acquired the same `word` with fli_state_look(), and no other thread has changed it since.
-     * Release: no thread that finds the word FREE reads anything of the process. The slab hands the slot to the next
-     * spawner, under its lock or in the magazine of this worker. */
+    /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Relaxed is enough. Acquire
+     * is not needed: this thread has acquired the same `word` with fli_state_look(), and no other thread has changed it
+     * since. Release is not needed: no thread that finds the word FREE reads anything of the process. The slab hands
+     * the slot to the next spawner, under its lock or in the magazine of this worker. */
     return fli_cas_rlx(state, &word, wanted);
 }
 

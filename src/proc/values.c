@@ -146,7 +146,7 @@ uint64_t fli_values_deadline(const filch_values *values)
     uint64_t earliest = FILCH_FOREVER;
     for (; fli_values_is_special(values); values = values->parent) {
         bool deadline = strcmp(values->key, DEADLINE_KEY) == 0 && filch_kind_of(&values->data) == FILCH_KIND_INT;
-        /* INT64_MAX stands for every later time too, so this deadline is never due */
+        /* INT64_MAX also stands for every later time, so a deadline of INT64_MAX is never due */
         bool for_ever = deadline && values->data.as.i == INT64_MAX;
         if (deadline && !for_ever && (uint64_t)values->data.as.i < earliest) earliest = (uint64_t)values->data.as.i;
     }

@@ -52,7 +52,8 @@ FILCH_MUST_USE static inline fli_event_node *fli_yield_open(fli_runtime *rt, fli
     fli_yield_add(p, node, fli_proc_serial(p), command, tag);
     return node;
 }
-/* Moves the last element of the list to the index of `node`. Thread: the owner of the process. */
+/* Fills the place of `node` in the list with the last element, which has the index `last`. Thread: the owner of the
+ * process. */
 void fli_yield_unlist(fli_runtime *rt, fli_proc *p, const fli_event_node *node, uint32_t last);
 
 /* Removes the yield of `node` from the list: its completion has been delivered, or the yield was never dispatched.
