@@ -29,7 +29,7 @@ typedef struct stripe {
 typedef struct cap {
     fli_mem  mem;
     uint64_t max;          /* 0: no limit */
-    uint32_t stripe_count; /* one stripe for each worker; 0 if there is a limit */
+    uint32_t stripe_count; /* number of stripes: one for each worker; 0 if there is a limit */
     /* The runtime of the workers that have stripes. NULL before fli_cap_begin() and after fli_cap_end().
      * writes: fli_cap_begin() and fli_cap_end(). reads: any; relaxed: a worker of `rt` is started after the write in
      * fli_cap_begin(), and has ended before the write in fli_cap_end(). If a later scheduler has the same address, its
@@ -150,7 +150,8 @@ uint64_t fli_cap_used(const fli_mem *mem)
     cap *c = cap_of(mem);
     if (c == NULL) return 0;
     uint64_t bytes = fli_load_rlx(&c->shared) - HELD + sum_stripes(c);
-    /* Returns 0 if the sum is negative. The sum is negative if the block was allocated on one worker and freed on
-     * another, and the first worker's stripe was read before the allocation, the other's after the free. */
+    /* Returns 0 if the sum is negative. The sum is negative if one worker has allocated a block, another worker has
+     * freed it, and sum_stripes() has read the stripe of the first worker before the allocation, but the stripe of the
+     * other worker after the free. */
     return bytes < HELD ? bytes : 0;
 }

@@ -101,7 +101,8 @@ static void empty_slot(fli_worker *w)
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
 }
 
-/* In a series of picks: the next turn is a pick, or the turn after the process in the LIFO slot has run. */
+/* Continues a series of picks. The next turn is a pick; but if the LIFO slot is full, the process in the slot runs
+ * first, and the turn after it is a pick. */
 static void bring_next_pick_forward(fli_worker *w)
 {
     uint32_t turns = fli_lifo_slot_is_full(&w->lifo_slot) ? 2 : 1;

@@ -100,7 +100,7 @@ static void call_on_exit(fli_worker *w, fli_proc *p, const last_words *left, uin
     /* comes before give_back(), so that a stop always counts the process as alive or as leaving */
     fli_count(&worker->counters.leaving, 1);
     give_back(w, p);
-    worker->current = &stand_in; /* the slot may belong to another process now */
+    worker->current = &stand_in; /* not `p`, because its slot may belong to another process now */
     left->on_exit(left->user, (filch_pid){ worker->rt->node_id, serial }, error, left->result);
     t.before = before;
 }
@@ -123,7 +123,8 @@ static void end_ending(ending *e)
     *e->result = filch_none();
 }
 
-/* The hooks of a simulation and of the recorder. Not inlined, so that finish_done() keeps no register for them. */
+/* ended_simulated() and ended_recorded() call the hooks of a simulation and of the recorder when a process has ended.
+ * Not inlined, so that finish_done() keeps no register for these calls. */
 static __attribute__((noinline)) void ended_simulated(filch_sched *sched, uint64_t serial, filch_err error,
                                                       const filch_data *result)
 {
@@ -212,7 +213,8 @@ void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result)
     fli_local   *worker = &w->local;
     if (FLI_UNLIKELY(p->yield_count > 0 || (p->flags & FLI_PROC_YIELDS_HEAP) != 0)) fli_yield_abandon(rt, worker, p);
     if (FLI_UNLIKELY(p->ext != NULL)) {
-        fli_callback_begin(worker); /* freeing unwritten data of the process's streams calls functions of the program */
+        /* fli_io_release() frees unwritten data of the process's streams, and so may call functions of the program. */
+        fli_callback_begin(worker);
         for (uint32_t i = 0; i < p->ext->timer_count; i++) fli_timers_abandon(&w->sched->timers, p->ext->timers[i]);
         fli_io_release(&w->sched->io, p);
     }

@@ -47,14 +47,15 @@ FILCH_MUST_USE static inline bool fli_finish_fast(fli_worker *w, fli_proc *p, ui
 /* Ends a process that the worker owns. Takes ownership of `result`. */
 void fli_finish(fli_worker *w, fli_proc *p, filch_err error, filch_data *result);
 
-/* Calls the `close` of an instance, which is not NULL. filch_close_error() returns `error` meanwhile, and
- * filch_close_unread() counts messages for the process that the worker owns. */
+/* Calls the function `close` of `type`, which must not be NULL, for the instance `self`. During the call
+ * filch_close_error() returns `error`, and filch_close_unread() counts unread messages of the process that the worker
+ * owns. */
 void fli_instance_close(fli_worker *w, const filch_type *type, void *self, filch_err error);
 
 /* ---- failure.c ---- */
 
-/* Calls option on_failure, which is not NULL. `related`: the process has relations, so it may have a name. `detail` is
- * lent to the callback. Thread: the worker that ends the process. */
+/* Calls the function in option on_failure, which must not be NULL. `related`: the process has relations, so it may have
+ * a name. `detail` is lent to the callback. Thread: the worker that ends the process. */
 void fli_failure_notify(filch_sched *sched, uint64_t serial, const filch_type *type, bool related, filch_err error,
                         const filch_data *detail);
 

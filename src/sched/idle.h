@@ -21,8 +21,8 @@ struct fli_proc;
  * a foreign thread needs are on one cache line. */
 typedef struct fli_idle_worker {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* neighbours in the list of parked workers */
-    fli_parker parker; /* the thread that takes the worker off the list of parked workers unparks it here once,
-                          unless the worker is the poller */
+    fli_parker parker; /* a thread that takes the worker off the list of parked workers unparks it by this parker,
+                          exactly one time; not used while the worker is the poller */
     bool is_parked;    /* the worker is in the list of parked workers */
     bool has_handoff;  /* the worker was unparked with a process in `handoff`, so it counts as working; cleared when
                           the worker reads `handoff` */
@@ -65,7 +65,7 @@ typedef struct fli_idle {
     struct fli_worker *backup; /* the worker that is the backup (sentinel.c); NULL: none */
     struct fli_worker *poller; /* the parked worker that sleeps in the poll call, not in its parker; NULL:
                                   none */
-    bool sentinel_armed;       /* the sentinel, when it wakes by timeout, also checks the workers that are working */
+    bool sentinel_armed; /* true: the sentinel, when it wakes by timeout, also checks the workers that are working */
     /* The worker threads must return.  writes: under lock.  reads: under lock; unparked workers read it without the
      * lock; relaxed, because PAIR parker.signal orders that read. */
     FLI_ATOMIC(bool) leaving;

@@ -67,13 +67,13 @@ static void begin_loop(fli_worker *w, fli_proc *p, fli_event_node *node)
 static void end_loop(fli_worker *w, uint32_t more)
 {
     w->fair_countdown -= more;
-    w->clock_countdown -= least(w->clock_countdown, more); /* a step may have set clock_countdown to 0 by
-                                                              fli_worker_noticed() */
+    /* If a step has set clock_countdown to 0 by fli_worker_noticed(), clock_countdown stays 0. */
+    w->clock_countdown -= least(w->clock_countdown, more);
     if (!w->may_rerun) w->steps_left -= more;
     w->out.spare = NULL;
     w->local.inline_key = 0;
     w->local.inline_node = NULL;
-    fli_count(&w->local.counters.steps, 1); /* the last step of the loop; the other steps are counted as inline_steps */
+    fli_count(&w->local.counters.steps, 1); /* counts the last step of the loop; inline_steps counts the others */
 }
 
 /* Sets the node PENDING: from now on the yield can be completed through its receiver. */

@@ -305,7 +305,8 @@ filch_err filch_yield_timer_cancel(filch_out *out, uint64_t tag, int64_t id)
 filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg)
 {
     if (fn == NULL) return filch_invalid("fn is NULL");
-    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg)); /* not a value: see fli_work_pack() */
+    /* Calls filch_yield_any(), because the packed call is not a value: see fli_work_pack(). */
+    return filch_yield_any(out, FILCH_CMD_WORK, tag, fli_work_pack(fn, arg));
 }
 
 filch_err filch_yield_work_within(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg, uint64_t timeout_ns)

@@ -53,8 +53,8 @@ struct filch_out {
     fli_pending_command *pending;       /* array of pending_room commands; grows, never shrinks */
     uint32_t             pending_count; /* placed apart from `status`: otherwise the compiler would read both fields
                                            with one load, which has to wait for both stores */
-    filch_data        result;           /* owned; set with DONE and FAIL */
-    const filch_type *type;             /* `type` and `self` are set with UPGRADE: the new type and its instance */
+    filch_data        result;           /* owned; set if `status` is DONE or FAIL */
+    const filch_type *type; /* `type` and `self` are set if `status` is UPGRADE: the new type and its instance */
     void             *self;
     filch_err         fails; /* inside filch_fail: its error; otherwise FILCH_OK */
 };

@@ -256,7 +256,7 @@ filch_err filch_yield_tag_cancel(filch_out *out, uint64_t tag, uint64_t which)
     return filch_yield(out, FILCH_CMD_TAG_CANCEL, tag, filch_int((int64_t)which));
 }
 
-/* ---- descriptors of the program ---- */
+/* ---- yields about a descriptor of the program: poll it, cancel a poll, adopt it ---- */
 
 static filch_err yield_descriptor(filch_out *out, uint32_t command, uint64_t tag, int fd, uint32_t how,
                                   uint64_t timeout_ns)

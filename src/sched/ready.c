@@ -140,8 +140,8 @@ void fli_ready_sample(fli_worker *w)
 void fli_ready_continue(fli_worker *w, fli_proc *p)
 {
     uint32_t pushed = w->local.pushed;
-    /* The LIFO slot may also be full because this step was a fairness pick. Then, too, the process in the slot runs
-     * next, and the pick is not brought forward. */
+    /* `woke` is also true if this step woke no process, but was a fairness pick that left a process in the LIFO slot.
+     * Then, too, the process in the slot runs next, and the next pick is not brought forward. */
     bool woke = fli_lifo_slot_is_full(&w->lifo_slot) || pushed > 0;
     if (woke && !starves_others(w)) {
         if (FLI_LIKELY(fli_deque_push_under(&w->deque, p, fli_deque_mark(&w->deque) - pushed)))
@@ -151,7 +151,7 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
         /* `p` is now the newest process in the deque and would run again at once. So the fairness pick is brought
          * forward. If the step was long, further picks follow (find.c). The clock is due after a long step: the step
          * noticed that 1 ms has passed (fli_worker_noticed), or steps are so long that the clock is read after each of
-         * them. It is due after one of many short steps, too; then the further picks do no harm. */
+         * them. The clock may also be due after a short step; then the further picks do no harm. */
         (void)fli_ready_local(&w->local, p);
         if (FLI_UNLIKELY(w->clock_countdown == 0)) w->fair_series = w->sched->opt.fair_every - 1;
         w->saw_continue = true;

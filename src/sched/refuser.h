@@ -6,7 +6,7 @@
 
 #include "dispatch/send_waiters.h"
 
-#define FLI_REFUSER_SLICE 1024 /* number of senders that are completed in one step; takes about 0.1 ms */
+#define FLI_REFUSER_SLICE 1024 /* number of senders that one step completes, in about 0.1 ms */
 
 /* Completes the senders of a detached queue with FILCH_EDEAD: the first FLI_REFUSER_SLICE at once, the others in later
  * steps of a process. Thread: the worker that ends the receiver. */

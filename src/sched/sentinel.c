@@ -37,12 +37,12 @@
 #define BACKUP_FIRST_NS UINT64_C(1000000)
 #define BACKUP_LAST_NS UINT64_C(4000000)
 
-/* After several timers fired at once, no worker wakes for timers before this time has passed. Parking and unparking
+/* After several timers fired together, no worker wakes for timers before this time has passed. Parking and unparking
  * cost 11 to 28 us of CPU time (2-core virtual machine): one wake-up for each of 100,000 timers a second would need
  * more than one CPU. If a timer fires alone, the next timer is not delayed. 100,000 timers a second are late by 136 us
  * at the median: docs/design/timers.md. */
 #define TIMER_GAP_NS UINT64_C(150000)
-/* If more than TIMERS_MANY timers fired at once, TIMER_GAP_MANY_NS replaces TIMER_GAP_NS, so that one wake-up serves
+/* If more than TIMERS_MANY timers fired together, TIMER_GAP_MANY_NS replaces TIMER_GAP_NS, so that one wake-up serves
  * still more timers. */
 #define TIMERS_MANY 8
 #define TIMER_GAP_MANY_NS UINT64_C(250000)

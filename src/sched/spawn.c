@@ -308,7 +308,7 @@ static inline bool is_simple(const filch_spawn_options *opt)
 static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
 {
     if (worker == NULL || worker->fast_rt != &sched->rt || worker->procs.count == 0) return false;
-    /* fast_rt is set only while a step runs. */
+    /* fast_rt is set only while a step runs, and `current` is then the process of the step. */
     FLI_ASSUME(worker->current != NULL);
     if (worker->current->values != NULL || sched->opt.on_blackbox != NULL) return false;
     if (fli_load_rlx(&sched->rt.procs.fresh) > sched->opt.max_processes) return false;

@@ -276,13 +276,15 @@ void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err)
             detail = out->result;
             out->status = FLI_STATUS_NONE;
         }
-        fli_callback_begin(&w->local); /* freeing payloads calls functions of the program */
+        /* The functions called next may free payloads, and so may call functions of the program. */
+        fli_callback_begin(&w->local);
         fli_out_forget(out, err);
         fli_out_drop_pending(out, &w->local);
         fli_finish(w, p, err, &detail);
         return;
     }
-    fli_status status = out->status; /* read before dispatch: a handler may have kept `out` and write to it */
+    /* The status is read before dispatch(), because a handler may have kept `out` and change the status. */
+    fli_status status = out->status;
     if (out->pending_count > 0) dispatch(w, out);
     p->flags &= (uint8_t)~FLI_PROC_WAITING;
     switch (status) {
@@ -437,7 +439,8 @@ static inline __attribute__((always_inline)) void step_several(fli_worker *w, fl
         /* The list of messages ends at nodes[0] now: if the step throws, torn.c must not reach the held node, which
          * is freed in the next line. */
         nodes[0]->next = 0;
-        fli_node_give(rt, worker, fli_node_at(rt, held)); /* the held node is not the head any more */
+        /* The head of the mailbox is another node now, so the held node can be freed. */
+        fli_node_give(rt, worker, fli_node_at(rt, held));
     }
     begin_step(w);
     filch_err err = fli_proc_type(p)->step(p->self, w->messages, get, &w->out);
@@ -454,7 +457,8 @@ static inline __attribute__((always_inline)) void step_several(fli_worker *w, fl
         }
     }
     p->head_taken = nodes[get - 1]->self;
-    p->flags |= FLI_PROC_HEAD_HELD; /* added to the flags, because the step may have set other flags */
+    /* Keeps the other flags, because the step may have set some of them. */
+    p->flags |= FLI_PROC_HEAD_HELD;
     fli_slab_give_many(&rt->nodes, &worker->nodes, (void *const *)nodes, get - 1);
     if (idle && !all) rerun_or_queue(w, p);
     else fli_step_conclude(w, p, err);
@@ -551,7 +555,7 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
         return;
     }
     fli_mail_unstack(rt, worker, p, fli_word_head(word));
-    bool cancel = take_cancel(w, p, word); /* during a stop, this may unstack the mailbox a second time */
+    bool cancel = take_cancel(w, p, word); /* during a stop, take_cancel() may unstack the mailbox a second time */
     if (FLI_UNLIKELY((p->flags & FLI_PROC_LINK_FAILED) != 0)) {
         go_down(w, p);
         return;

@@ -69,7 +69,7 @@ static uint32_t count_foreign_spawns(filch_sched *sched)
     return fli_load_acq(&sched->stop.foreign_spawns) & ~FLI_SPAWN_CLOSED;
 }
 
-/* ---- the parts of a stop ---- */
+/* ---- the phases of a stop (begin, drain, force, end), and functions that they share ---- */
 
 /* Sets `flag` for every living process, and queues the processes that the flag wakes. */
 static void set_flag_of_all(filch_sched *sched, uint64_t flag)
@@ -145,7 +145,7 @@ static uint64_t run_caller_worker(filch_sched *sched, uint64_t until_ns)
     run_pending(sched, false, until_ns);
     uint64_t timer_ns = fli_timers_next_ns(&sched->timers);
     if (timer_ns < until_ns) until_ns = timer_ns;
-    /* A ready descriptor does not call fli_stop_nudge(), so descriptors are polled every LOOK_NS. */
+    /* No thread calls fli_stop_nudge() when a descriptor becomes ready, so descriptors are polled every LOOK_NS. */
     uint64_t look_ns = fli_io_has_fds(&sched->io) ? fli_clock_ns() + LOOK_NS : until_ns;
     return look_ns < until_ns ? look_ns : until_ns;
 }
@@ -187,7 +187,8 @@ static bool force(filch_sched *sched, uint64_t *starved)
     fli_store_rlx(&sched->stop.force, true);
     while (!is_empty(sched)) {
         set_flag_of_all(sched, FLI_KILL);
-        run_pending(sched, true, FLI_NEVER); /* ends the processes that it finds, because stop.force is set */
+        /* run_pending() ends the processes that it finds, instead of stepping them, because stop.force is set. */
+        run_pending(sched, true, FLI_NEVER);
         if (is_empty(sched)) break;
         uint64_t ended = fli_report_ended(sched);
         if (ended != last) last = ended, began_ns = fli_clock_ns();
@@ -316,8 +317,8 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (!fli_report_is_sound(report)) return filch_invalid("report.size is not set: begin with FILCH_REPORT_INIT");
     if (fli_program_self() != sched->program)
-        return FILCH_EFORKED; /* in a forked child. Checked before any lock is taken, because another thread of the
-                                 parent may have held the lock at the fork */
+        return FILCH_EFORKED; /* the calling process is a forked child. Checked before any lock is taken, because
+                                 another thread of the parent may have held the lock at the fork */
     if (fli_simulator_refuses(&sched->rt, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
     /* PAIR stop.owner, acquire half: there is one stop at a time, and each stop sees what the stop before it did. */
@@ -328,7 +329,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
     filch_err    err = stop_now(sched, opt, &found);
     fli_report_give(sched, &found, report);
     stop_over(&busy);
-    busy = NULL; /* so that stop_over() does not run again: the scheduler may be freed below */
+    busy = NULL; /* NULL: the cleanup call of stop_over() does nothing, because the scheduler may be freed below */
     bool over = err == FILCH_OK || err == FILCH_EDEADLINE;
     if (over && (opt->flags & FILCH_STOP_KEEP) == 0) fli_sched_free(sched);
     return err;

@@ -12,9 +12,9 @@
 typedef struct fli_stuck {
     uint64_t serial, steps; /* identify the step: its process, and the count of steps of its worker; serial 0: none */
     uint64_t cpu_ns;        /* CPU time of the worker's thread when the step was first seen */
-    uint64_t since_ns, asleep_ns; /* `since_ns`: when the step was first seen. `asleep_ns`: since when its thread may
-                                     have slept without a break: the last time when it was not seen asleep; at first
-                                     `since_ns` */
+    /* `since_ns`: when the step was first seen. `asleep_ns`: when its thread was last seen awake, or `since_ns` if it
+     * was never seen awake; since then the thread may have slept without a break. */
+    uint64_t since_ns, asleep_ns;
 } fli_stuck;
 
 typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STARVED } fli_verdict;

@@ -320,8 +320,8 @@ bool fli_throttle_steals_are_weak(fli_worker *w)
  * false. */
 static bool throttle_enter(filch_sched *sched)
 {
-    /* PAIR throttle.paused, both halves: if two workers begin to pause at once, the second one sees the count of the
-     * first. */
+    /* PAIR throttle.paused, both halves: if two workers begin to pause at the same time, the second one sees the count
+     * of the first. */
     if (fli_add_acqrel(&sched->throttle.paused, 1) + 1 < sched->worker_count) return true;
     (void)fli_sub_acqrel(&sched->throttle.paused, 1);
     return false;
@@ -485,7 +485,8 @@ static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
     bool whole = (!contended || wait_for_others(w)) && wait_until(w, w->clock_ns + pause_ns, &began);
     if (whole) learn(w, pause_ns, before, rate_since(w, &began));
     else if (!backlogged) back_off(w);
-    if (!whole || contended) end_pause(w->sched); /* throttle.until_ns has not come yet */
+    /* If the pause ended early or was for contention, its planned end, throttle.until_ns, has not come yet. */
+    if (!whole || contended) end_pause(w->sched);
     throttle_exit(w);
 }
 
@@ -501,8 +502,8 @@ void fli_throttle_pause(fli_worker *w)
     /* Until the end of the pause the workers that are awake fire the timers of `w` when they are due. */
     fli_timers_set_away(&sched->timers, w->local.index, true);
     uint64_t pause_ns = fli_load_rlx(&sched->throttle.pause_ns), until_ns = fli_load_rlx(&sched->throttle.until_ns);
-    /* PAIR throttle.until, both halves: of two workers that start a pause at once, one leads it and the other joins
-     * it. */
+    /* PAIR throttle.until, both halves: of two workers that start a pause at the same time, one leads it and the other
+     * joins it. */
     uint64_t end_ns = w->clock_ns + pause_ns + (w->throttle.contended ? JOIN_NS : 0);
     if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, end_ns))
         lead(w, pause_ns, backlogged);

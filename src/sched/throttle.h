@@ -61,8 +61,8 @@ typedef struct fli_throttle {
      * too many. */
     FLI_ATOMIC(uint64_t) pause_ns, backoff_until_ns, backoff_ns;
     /* When the last pause ended, and the counts `done` and `sent` of all workers at that time.  writes: workers after a
-     * pause.  reads: workers. PAIR throttle.ended. If two pauses end at once, the time of one pause may be stored with
-     * the counts of the other; then one decision about a pause may be wrong. */
+     * pause.  reads: workers. PAIR throttle.ended. If two pauses end at the same time, the time of one pause may be
+     * stored with the counts of the other; then one decision about a pause may be wrong. */
     FLI_ATOMIC(uint64_t) ended_ns, ended_done, ended_sent;
     /* Events received per millisecond during the last pause, if this rate was at least 1.5 times the rate before the
      * pause; otherwise 0.  writes: workers after a pause.  reads: workers; relaxed: an estimate. */

@@ -69,7 +69,7 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     while (w->steps_left > 0) {
         w->steps_left--;
         if (fli_worker_turn(w)) continue;
-        w->steps_left++; /* this turn had no step */
+        w->steps_left++; /* no step has run: undoes the subtraction */
         if (!fli_worker_fire_due(w)) break;
     }
     uint32_t n = most - w->steps_left;

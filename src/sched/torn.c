@@ -38,7 +38,7 @@ void fli_torn_note(fli_worker *w)
 {
     w->torn = w->local.current;
     w->local.current = NULL;
-    if (w->torn == NULL) reset_worker(w); /* on_exit has thrown: the process has already ended */
+    if (w->torn == NULL) reset_worker(w); /* NULL: on_exit has thrown, after its process had ended */
     fli_store_rlx(&w->status.serial, 0);
 }
 
@@ -56,7 +56,8 @@ static void forget_step(fli_worker *w, fli_proc *p)
     out->spare = NULL;
     worker->inline_key = 0;
     worker->inline_node = NULL;
-    out->fails = FILCH_OK; /* filch_fail may have been left by an exception of a close */
+    /* If filch_fail() called a `close` that threw, filch_fail() has not reset `fails`. */
+    out->fails = FILCH_OK;
     fli_out_forget(out, FILCH_EKILLED);
     if (worker->dispatching)
         /* Some handlers have been called already, so the yields stay in the list of the process, and fli_finish()

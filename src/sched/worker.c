@@ -95,7 +95,7 @@ static void read_clock_within(fli_worker *w, uint32_t turns)
 }
 
 /* Charges `count` timers or I/O reports to the budget of `most` wake-ups that may run ahead of the fairness pick. If
- * the budget is used up, the clock is read again when they have run. */
+ * the budget is used up, makes the worker read the clock again when the processes that were woken have run. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
@@ -162,7 +162,8 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most)
     w->timers_depth = depth;
     w->timers_until_ns = w->clock_ns + TIMERS_AGAIN_NS;
     w->timers_steps = fli_counters_steps(&w->local.counters) + woken;
-    /* If the budget is used up, more timers may be due, which must not wait. */
+    /* fli_sentinel_note_timers() delays the next wake-up for timers. It is not called if the budget is used up, because
+     * more timers may be due. */
     if (fired < most) fli_sentinel_note_timers(w, fired);
     else call_for_help(w);
     return fired;
@@ -183,7 +184,7 @@ static void poll_descriptors(fli_worker *w, uint32_t most)
 void fli_worker_clock(fli_worker *w)
 {
     w->clock_ns = fli_now(&w->sched->rt);
-    w->local.sends = 0; /* so that processes woken by timers do not count as a fan-out of the last step */
+    w->local.sends = 0; /* 0, so that processes woken by timers do not count as a fan-out of the last step */
     uint32_t most = bypass_budget(w);
     uint32_t fired = fire_timers(w, most);
     if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w, most - fired);
@@ -228,7 +229,7 @@ static void read_clock(fli_worker *w)
     adapt_fairness(w);
     bool whole = ran >= w->clock_interval;
     if (whole && passed < CLOCK_NEAR_NS && w->clock_interval < CLOCK_INTERVAL_MAX) w->clock_interval *= 2;
-    else if (passed > 64 * CLOCK_FAR_NS) w->clock_interval = 1; /* steps have become long: timers are late already */
+    else if (passed > 64 * CLOCK_FAR_NS) w->clock_interval = 1; /* timers are late already: reads the clock each step */
     else if (passed > CLOCK_FAR_NS && w->clock_interval > 1) w->clock_interval /= 2;
     if (w->clock_countdown > w->clock_interval) w->clock_countdown = w->clock_interval;
     if (--w->sample_in == 0) {

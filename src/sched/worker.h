@@ -152,7 +152,7 @@ void fli_worker_noticed(fli_worker *w, uint64_t now_ns);
 /* Begins a poll interval. Called after a poll that found `reports` reports, before they are delivered. */
 void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
-/* ---- callbacks of the program ---- */
+/* ---- calls of the program's functions outside a step ---- */
 
 /* Returns the value of `local.fast_rt` during a step that is not recorded. */
 static inline fli_runtime *fli_fast_rt(const fli_local *worker)
