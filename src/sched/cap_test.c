@@ -106,7 +106,7 @@ TEST(a_block_that_the_programs_allocator_refuses_is_not_counted)
     all_is_free(&mem);
     void *at = fli_alloc(&mem, 500);
     test_alloc_fail(&alloc, 1, false);
-    assert_null(fli_resize(&mem, at, 500, 800)); /* fails: the block still has 500 bytes */
+    assert_null(fli_resize(&mem, at, 500, 800)); /* fails, and the block `at` still has 500 bytes */
     test_alloc_fail(&alloc, 1, false);
     assert_null(fli_resize(&mem, at, 500, 200));
     test_alloc_fail(&alloc, 0, false);
@@ -156,7 +156,7 @@ TEST(without_a_limit_each_worker_has_a_stripe_and_the_sum_is_exact)
     foreign = (fli_local){ .rt = &stranger, .index = 1000 };
     fli_mem_init(&mem, test_alloc_fn, &alloc);
     ok(fli_cap_create(&mem, 0, 2));
-    void *early = fli_alloc(&mem, 5); /* counted in no stripe, because no worker has begun */
+    void *early = fli_alloc(&mem, 5); /* counted in no stripe, because fli_cap_begin() has not been called */
     fli_cap_begin(&mem, &rt);
     same(fli_cap_used(&mem), atomic_load(&alloc.bytes));
     fli_current_set(&first);

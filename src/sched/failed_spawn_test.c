@@ -106,8 +106,8 @@ TEST(a_slot_is_retired_when_its_last_process_ends)
         same(last.serial, fli_serial(FLI_GEN_LAST, slot));
         if (kind == &type) ok(filch_terminate(sched, last));
         ok(filch_tick(sched, 0, NULL));
-        fli_current_set(&sched->caller_worker->local); /* so that the spawn takes slots from the magazine of
-                                                          caller_worker */
+        /* The thread acts as caller_worker, so that the spawn takes slots from the magazine of caller_worker. */
+        fli_current_set(&sched->caller_worker->local);
         ok(filch_spawn(sched, kind, NULL, &next));
         fli_current_set(NULL);
         assert_int_not_equal(fli_serial_slot(next.serial), slot);

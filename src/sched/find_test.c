@@ -281,7 +281,8 @@ TEST(a_process_that_continues_runs_after_the_oldest)
     options.method = "continues";
     ok(filch_spawn(sched, &type, &options, NULL));
     run(sched, 1);
-    sched->caller_worker->fair_series = 0; /* the clock was due: the step counted as long */
+    /* The clock was due at step 1, so the step counted as long and began a series of picks. Ends the series. */
+    sched->caller_worker->fair_series = 0;
     for (int i = 1; i <= 3; i++) (void)spawn(sched, i, false);
     run_turns(sched, 7, false);
     const int64_t want[] = { 0, 1, 0, 0, 2, 0, 0, 3 };

@@ -187,7 +187,8 @@ static filch_err look_away_step(void *self, const filch_event *events, size_t co
 
 static const filch_type looks_away = { .name = "looks_away", .step = look_away_step };
 
-/* Otherwise each timer that the worker arms would be published, and other workers would fire its timers. */
+/* If a worker counts as away from its timers, each timer that it arms is published, and other workers fire its timers.
+ * So a worker that steps processes must not count as away. */
 TEST(a_worker_thread_is_not_away_from_its_timers_while_it_steps_processes)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -206,7 +207,8 @@ TEST(a_worker_thread_is_not_away_from_its_timers_while_it_steps_processes)
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
 }
 
-/* A pusher that reads FLI_SENTINEL in the hint leaves a process behind a long step to the sentinel. */
+/* If FLI_SENTINEL is in the hint, a worker that pushes a single process unparks no other worker: the sentinel will find
+ * the process if a long step follows. So the hint must not contain FLI_SENTINEL when there is no sentinel. */
 TEST(the_hint_names_no_sentinel_after_the_last_worker_has_parked)
 {
     static fli_worker parked;

@@ -364,7 +364,7 @@ TEST(a_queue_wait_that_ended_on_another_worker_is_not_counted_later)
         p->last_worker = 7;
         if (by_neighbour) ok(filch_spawn(sched, &sender, &options, NULL));
         else ok(filch_send(sched, pid, filch_none()));
-        w->slow_push_from = UINT32_MAX; /* so that no other sample is taken meanwhile */
+        w->slow_push_from = UINT32_MAX; /* this line and the next one disable further samples */
         w->local.ready = fli_ready_next;
         uint64_t steps = stats_of(sched).steps;
         tick(sched);

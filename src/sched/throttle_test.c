@@ -101,7 +101,7 @@ TEST(a_worker_with_many_remote_events_for_long_is_due_to_pause)
     fli_worker  *w = caller_worker_of(sched);
     assert_false(read_clock_often(w, 100, 20));
 #ifndef FLI_SMALL
-    /* each reading adds 16 us of remote cost, and 10 us are subtracted for the time between two readings */
+    /* not due yet: each reading adds 16 us of remote cost, and the 10 us between two readings are subtracted */
     assert_false(read_clock_often(w, 30, 40));
 #endif
     assert_true(read_clock_often(w, 10, 40));
@@ -125,7 +125,7 @@ TEST(a_worker_that_parks_between_remote_events_is_not_due_to_pause)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     for (int i = 0; i < 1000; i++) {
-        w->clock_ns += 90000; /* as if the worker had been parked for 90 us */
+        w->clock_ns += 90000; /* simulates a park of 90 us */
         assert_false(read_clock_often(w, 1, 100));
     }
     end(sched);
@@ -152,11 +152,11 @@ TEST(a_worker_that_only_adds_to_a_backlog_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(add_backlog(w, 100, 64, 0, 64)); /* no backlog: all workers together receive as many messages as are
-                                                     sent */
-    assert_false(add_backlog(w, 100, 64, 1, 0));  /* not due: the worker runs other steps too */
+    /* Not due, because there is no backlog: all workers together receive as many messages as are sent. */
+    assert_false(add_backlog(w, 100, 64, 0, 64));
+    assert_false(add_backlog(w, 100, 64, 1, 0)); /* not due: besides the steps that send, the worker runs other steps */
 #ifndef FLI_SMALL
-    assert_false(add_backlog(w, 30, 64, 0, 0)); /* the backlog is still too small: it would soon be received */
+    assert_false(add_backlog(w, 30, 64, 0, 0)); /* not due: the backlog is so small that it would soon be received */
 #endif
     assert_true(add_backlog(w, 10, 64, 0, 0));
     assert_true(add_backlog(w, 100, 64, 0, 8)); /* due: 64 messages are sent for each 8 that are received */
@@ -170,7 +170,8 @@ TEST(a_backlog_of_exactly_the_minimum_makes_a_pause_due)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
-    assert_false(add_backlog(w, 1, 64, 1, 0)); /* another step: begins a new count of sends to ready processes */
+    /* Not due: the second step sends nothing, and so sets the count of sends to ready processes to 0. */
+    assert_false(add_backlog(w, 1, 64, 1, 0));
     assert_false(add_backlog(w, 31, 64, 0, 0));
     assert_false(add_backlog(w, 1, 63, 0, 0));
     assert_true(add_backlog(w, 1, 1, 0, 0));
@@ -196,7 +197,7 @@ TEST(the_rate_is_measured_from_the_end_of_the_last_pause)
     fli_store_rlx(&sched->throttle.ended_ns, ended_ns);
     bool is_due = read_clock_often(w, 1, 10000);
 #ifndef FLI_SMALL
-    /* Too soon after the last pause: the rate without a pause was measured for too short a time. */
+    /* Not due so soon after the last pause: the rate without a pause was measured for too short a time. */
     assert_false(is_due);
 #else
     (void)is_due;
@@ -213,7 +214,7 @@ TEST(after_a_pause_with_a_proven_rate_the_next_is_due_sooner)
     filch_sched *sched = begin(2);
     fli_worker  *w = caller_worker_of(sched);
     fli_store_rlx(&sched->throttle.ended_ns, w->clock_ns);
-    assert_false(read_clock_often(w, 20, 40)); /* 200 us have passed since the last pause */
+    assert_false(read_clock_often(w, 20, 40)); /* not due: only 200 us have passed since the last pause */
     assert_false(read_clock_often(w, 1, 10000));
     fli_store_rlx(&sched->throttle.proven_rate, 1000);
     assert_true(read_clock_often(w, 1, 0));
@@ -245,12 +246,12 @@ TEST(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    /* steals until the rate without a pause was measured for long enough */
+    /* Makes steals until a pause is due, which is when the rate without a pause was measured for long enough. */
     until(steal_often(w, 200, 10, 10));
     assert_false(steal_often(w, 1, 10, 100)); /* not weak: the steal led to many steps */
     w->step_ns = 10000;
     assert_false(steal_often(w, 200, 10, 10));     /* not weak: the steps were long */
-    assert_false(fli_throttle_steals_are_weak(w)); /* there was no steal since the last call */
+    assert_false(fli_throttle_steals_are_weak(w)); /* not weak: no steal since the last call */
     end(sched);
 }
 
@@ -346,7 +347,7 @@ TEST(a_pausing_worker_moves_its_deque_to_the_global_queue)
     for (int i = 0; i < 10; i++) ok(filch_spawn(sched, &type, NULL, NULL));
     same(fli_deque_count(&w->deque), 10);
     w->clock_ns = fli_clock_ns();
-    fli_throttle_pause(w); /* ends early, because the other workers are inside steps */
+    fli_throttle_pause(w); /* the pause ends early, because the other workers are inside steps */
     same(fli_deque_count(&w->deque), 0);
     same(fli_inject_count(&sched->global), 10);
     same(paused(sched), 0);
@@ -368,11 +369,11 @@ TEST(a_worker_joins_the_pause_of_another_until_that_ends)
     assert_true(fli_throttle_steals_are_weak(w));
     fli_throttle_pause(w);
     assert_true(w->clock_ns >= until_ns);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0); /* 0, because the worker that leads the pause stores this time,
-                                                         not one that joins */
+    /* 0: only the worker that leads a pause stores its end, and `w` has not led the pause. */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);
     same(paused(sched), 0);
     assert_false(fli_load_rlx(&w->throttle.follows));
-    assert_false(fli_throttle_is_due(w)); /* the pause is over */
+    assert_false(fli_throttle_is_due(w)); /* not due: the pause is over */
     fli_store_rlx(&released, true);
     end(sched);
 }
@@ -422,8 +423,8 @@ TEST(one_worker_always_stays_unpaused)
     fli_store_rlx(&sched->throttle.paused, 1); /* another worker pauses */
     w->clock_ns = fli_clock_ns();
     fli_throttle_pause(w);
-    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* `w` has not paused: no pause has ended */
-    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* no pause has ended early */
+    same(fli_load_rlx(&sched->throttle.ended_ns), 0);         /* 0: no pause has ended, because `w` has not paused */
+    same(fli_load_rlx(&sched->throttle.backoff_until_ns), 0); /* 0: there is no back-off */
     same(paused(sched), 1);
     fli_store_rlx(&sched->throttle.paused, 0);
     fli_throttle_pause(w); /* `w` pauses now, because the other worker is not paused */
@@ -672,7 +673,7 @@ TEST(each_received_message_counts_as_work)
     ok(filch_tick(sched, 0, &ran));
     same(fli_load_rlx(&w->throttle.batched), 18);
     same(fli_load_rlx(&steps), 20);
-    fli_store_rlx(&released, true); /* the listener may end */
+    fli_store_rlx(&released, true); /* lets the listener end */
     end(sched);
 }
 
@@ -691,7 +692,7 @@ TEST(an_interrupted_pause_changes_nothing_but_starts_the_back_off)
     filch_sched *sched = begin_held();
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
-    pause_with_help(w); /* ends early, because the other workers are inside steps */
+    pause_with_help(w); /* the pause ends early, because the other workers are inside steps */
     same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_SECONDS(1000));
     assert_true(backoff_of(w) > 0);
     fli_store_rlx(&released, true);
@@ -716,7 +717,7 @@ TEST(an_interrupted_pause_for_a_backlog_starts_no_back_off)
     fli_worker  *w = sched->caller_worker;
     fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
     fli_throttle_note_backlog(&w->throttle, 1000000);
-    pause_with_help(w); /* ends early, because the other workers are inside steps */
+    pause_with_help(w); /* the pause ends early, because the other workers are inside steps */
     same(backoff_of(w), 0);
     same(w->throttle.backlog_sends, 0);
     fli_store_rlx(&released, true);
@@ -862,7 +863,8 @@ TEST(a_step_whose_sends_are_contended_should_yield)
     end(sched);
     same(hints[0], 0);
     same(hints[1], 1);
-    same(hints[2], 0); /* the same as when the step is replayed */
+    /* 0: in a recorded step contended sends do not count, so that a replay of the step gets the same result. */
+    same(hints[2], 0);
 }
 
 /* The sends of the program's threads and of the steps that filch_tick() runs may be contended, too. */
@@ -906,7 +908,7 @@ static uint64_t         probe_ns;
 static FLI_ATOMIC(bool) probed;
 static uint32_t         probe_fired; /* not atomic: written before `probed` */
 
-/* A clock reading of the worker of this step: fires the timers that the worker may fire at probe_ns. */
+/* Acts as a clock reading: fires the timers that the worker of this step may fire at the time probe_ns. */
 static filch_err probe(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
@@ -917,9 +919,9 @@ static filch_err probe(void *self, const filch_event *events, size_t count, filc
 
 static const filch_type prober = { .name = "prober", .step = probe };
 
-/* caller_worker pauses. Its timer is due in an hour, and another worker reads its clock at that time. The other worker
- * looks at the wheels of two workers at each clock reading, and leaves a timer of a worker that is awake alone unless
- * the timer is late. So it fires the timer only if it knows that caller_worker is asleep. */
+/* caller_worker pauses, and its timer is due in an hour. At that time another worker reads its clock. A worker that
+ * reads its clock looks at the wheels of two workers; from the wheel of a worker that is awake, it fires only timers
+ * that are late. So the other worker fires the timer of caller_worker only if it knows that caller_worker is asleep. */
 TEST(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another)
 {
     filch_sched *sched = begin(8);
@@ -941,7 +943,7 @@ TEST(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another)
     ok(filch_spawn(sched, &prober, NULL, NULL));
     until(fli_load_acq(&probed));
     same(probe_fired, 1);
-    /* ends the pause of caller_worker, which end_pause() of throttle.c does for worker threads only */
+    /* Ends the pause of caller_worker without end_pause() of throttle.c, which wakes worker threads only. */
     fli_store_rlx(&sched->throttle.until_ns, 0);
     assert_true(fli_swap_acqrel(&w->throttle.follows, false));
     fli_unpark(&w->idle.parker);

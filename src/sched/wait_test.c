@@ -39,7 +39,7 @@ static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
     fli_worker *w = sched->caller_worker;
     filch_stats before = stats_of(sched);
     int         bucket = -1;
-    w->sample_in = 1000; /* so that clock readings request no sample */
+    w->sample_in = 1000; /* clock readings request no sample meanwhile */
     fli_proc_find(&sched->rt, pid.serial)->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     w->sample_serial = pid.serial;
@@ -76,7 +76,7 @@ TEST(a_wait_is_counted_in_the_bucket_of_its_size)
     ok(filch_sched_stop(sched, FILCH_SECONDS(5), NULL));
 }
 
-/* ---- the status of the worker during a close ---- */
+/* ---- which process the worker's status names during a close ---- */
 
 static struct {
     filch_sched *sched;

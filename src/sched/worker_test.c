@@ -168,7 +168,7 @@ typedef struct reader {
 
 static reader   readers[READERS];
 static uint64_t datagram_late_ns; /* largest delay between the sending and the reading of a datagram */
-static uint32_t datagrams;        /* number of datagrams sent at once */
+static uint32_t datagrams;        /* number of datagrams that one step of the datagram_sender sends */
 static int      send_socket = -1;
 
 static filch_err reader_step(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -367,8 +367,8 @@ static const filch_type brief_parent = {
 };
 
 /* The brief processes are queued in the deque, because a step spawns them. A series of fairness picks follows each step
- * of a loop process, so seven of eight turns are theirs, whatever the order of the spawns. If each of them waited for
- * one step of a loop process, the last one would wait for BRIEF steps, 600 ms. */
+ * of a loop process, and these picks run brief processes, whatever the order of the spawns. If each brief process
+ * waited for one step of a loop process, the last one would wait for BRIEF such steps, 600 ms. */
 TEST(queued_processes_do_not_each_wait_for_a_step_of_a_loop)
 {
     for (size_t i = 0; i < 8; i++) {
@@ -621,7 +621,8 @@ TEST(a_process_that_wakes_under_churn_and_the_messages_it_sends_run_before_the_c
     }
 }
 
-static uint32_t crowd_awake, crowd_wakes; /* counts first steps, and wake-ups after the last first step */
+static uint32_t crowd_awake, crowd_wakes; /* crowd_awake: number of processes that have run; crowd_wakes: number of
+                                             wake-ups after all have run */
 static uint64_t crowd_late_ns;
 
 /* Sleeps for PROBE_NS and computes for CROWD_NS, again and again. */
@@ -643,8 +644,8 @@ static filch_err crowd_step(void *self, const filch_event *events, size_t count,
 
 static const filch_type crowd = { .name = "crowd", .size = sizeof(sleeper), .step = crowd_step };
 
-/* CROWD processes need CROWD * CROWD_NS, which is 2 ms, for each wake-up, and sleep 1 ms. So all of them are 1 ms late,
- * and none more than that by more than a few turns. */
+/* CROWD processes need CROWD * CROWD_NS, which is 2 ms, for each wake-up, and sleep 1 ms. So all of them wake 1 ms
+ * late, and none wakes later than 1 ms and a few turns after its time. */
 TEST(with_more_timers_than_the_worker_can_serve_the_oldest_run_first)
 {
     for (size_t i = 0; i < 8; i++) {
@@ -854,7 +855,7 @@ static bool late_timers_unpark(uint64_t searching)
     for (int64_t n = 1; n <= TOGETHER; n++) spawn_as(sched, &ordered, n);
     woken_count = 0;
     ok(filch_tick(sched, 0, NULL));
-    spawn_as(sched, &ordered, 1); /* so that a fairness pick has something to find */
+    spawn_as(sched, &ordered, 1); /* a ready process for a fairness pick */
     parked = (fli_worker){ .sched = sched };
     ok(fli_parker_init(&parked.idle.parker));
     parked.idle.is_parked = true;
@@ -865,7 +866,8 @@ static bool late_timers_unpark(uint64_t searching)
     now_ns += FILCH_SECONDS(1);
     w->fair_countdown = 2;
     w->saw_continue = false;
-    w->step_ns = 1; /* so short that the process which is woken is left to the sentinel */
+    /* Steps are so short that the process that a timer wakes is not worth a wake-up: it is left to the sentinel. */
+    w->step_ns = 1;
     fli_current_set(&w->local);
     fli_worker_clock(w);
     fli_current_set(NULL);
