@@ -74,7 +74,7 @@ static void failed(void *user, filch_pid pid, const char *name, filch_err error,
 {
     char               pid_text[64];
     const cli_program *p = user;
-    /* this process ended because a linked process failed; that failure has been reported already */
+    /* prints nothing if the process ended because a linked process failed: that failure has been reported already */
     if (error == FILCH_ELINK) return;
     char line[8192];
     int  length =
@@ -242,7 +242,8 @@ static void reset_signals(void)
     (void)signal(SIGTERM, SIG_DFL);
 }
 
-/* Returns what a job of the work pool does, from the command that started it. */
+/* Returns the word for a job of the thread pool, such as "open"; NULL: unknown. `command` is the command that started
+ * the job. */
 static const char *job_of(uint32_t command)
 {
     static const struct {

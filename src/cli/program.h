@@ -24,7 +24,7 @@ void cli_source_error(const char *file, filch_err err, const char *text, const c
 
 typedef struct cli_program cli_program;
 struct cli_program {
-    filch_lua_options lua_options; /* filled in by the caller, except on_failure */
+    filch_lua_options lua_options; /* set by the caller; cli_program_open() adds on_failure and on_failure_user */
     int32_t           workers;     /* number of worker threads; 0: one per CPU */
     uint32_t          processes;   /* limit of processes at the same time; 0: a million */
     uint64_t          stop_ns;     /* time that processes have to end after a signal */

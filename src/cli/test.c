@@ -82,9 +82,11 @@ static void keep_failure(void *user, filch_pid pid, const char *name, filch_err 
 {
     test_run *b = user;
     char      pid_text[64];
-    /* this process ended because a linked process failed; that failure has been reported already */
+    /* keeps nothing if the process ended because a linked process failed: that failure has been reported already */
     if (error == FILCH_ELINK) return;
-    if (pid.serial == b->first.serial) { /* the failure of the test itself: first_ended() is called after it */
+    /* the first process of the test has failed: keeps its error for first_ended(), which is called after
+     * keep_failure() */
+    if (pid.serial == b->first.serial) {
         cli_output_clear(&b->result);
         cli_output_add(&b->result, text, size);
         return;
@@ -101,7 +103,8 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     if (b->waited) return;
     b->over = true;
     b->error = error;
-    /* A failure that keep_failure() has got is in b->result already, with the script's words escaped. */
+    /* Adds the result, unless keep_failure() has already put the error of the process, with the script's words escaped,
+     * into b->result. */
     if (b->result.size == 0 && filch_size(result) > 0)
         cli_output_add(&b->result, filch_raw(result), filch_size(result));
     if (error == FILCH_OK) return;
@@ -160,7 +163,8 @@ static void print_word(const char *word)
         return;
     }
     putchar('\'');
-    /* Escapes whole runs: a single byte of a UTF-8 character looks like a control character. */
+    /* Escapes all bytes up to the next quote in one call, because a single byte of a UTF-8 character looks like a
+     * control character. */
     for (;;) {
         size_t size = strcspn(word, "'");
         print_escaped(word, size);
