@@ -37,8 +37,8 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size)
 
 /* ---- kinds -------------------------------------------------------------------------------------------------- */
 
-/* Returns the kind of process (fli_lua_kind) with the name `name`, which is created if needed. Returns NULL if it would
- * have to be created and there are `most` kinds already, or memory is short. */
+/* Returns the kind of process (fli_lua_kind) called `name`, and creates this kind if it does not exist. Returns NULL if
+ * the kind must be created, but `most` kinds exist already or memory is short. */
 static fli_lua_kind *add_kind(struct filch_lua *lua, const char *name, size_t most)
 {
     for (fli_lua_kind *kind = lua->kinds; kind != NULL; kind = kind->next) {
@@ -87,7 +87,8 @@ static fli_lua_code **bucket_of(struct filch_lua *lua, uint64_t hash)
 /* Returns the number of bytes that the code takes, with its template if it has one. */
 static size_t size_of(fli_lua_code *code)
 {
-    fli_lua_template *template = fli_load_acq(&code->template); /* PAIR lua.template, acquire half: its size */
+    /* PAIR lua.template, acquire half: the size of the template is read below */
+    fli_lua_template *template = fli_load_acq(&code->template);
     return sizeof *code + code->size + fli_lua_template_size(template);
 }
 
@@ -113,7 +114,8 @@ static void evict(struct filch_lua *lua)
             lua->code_count--;
         }
     }
-    /* With more than CODES_MAX pieces in use, the next scan comes when there are twice as many. */
+    /* Sets the number of pieces of code from which add() scans for unused code again: twice the number in use now, at
+     * least CODES_MAX. */
     lua->code_scan = lua->code_count > CODES_MAX / 2 ? lua->code_count * 2 : CODES_MAX;
     fli_store_rlx(&lua->code_unused, 0);
 }
@@ -173,8 +175,8 @@ static int write_piece(lua_State *L, const void *piece, size_t size, void *bytes
     return fli_lua_bytes_add(bytes, piece, size) ? 0 : 1;
 }
 
-/* Sets *out to new code, unless another thread has added equal code in the meantime. The memory is counted before the
- * host's lock is taken, because counting may call fli_lua_code_evict(). */
+/* Sets *out to new code, or to equal code if another thread has added it in the meantime. The memory is counted before
+ * the host's lock is taken, because counting may call fli_lua_code_evict(). */
 static filch_err add_counted(struct filch_lua *lua, lua_State *L, uint64_t hash, const fli_lua_bytes *bytes, int env,
                              fli_lua_code **out)
 {
@@ -213,7 +215,7 @@ filch_err fli_lua_code_of(struct filch_lua *lua, lua_State *L, int env, fli_lua_
     return err;
 }
 
-/* ---- functions that a process has started ---------------------------------------------------------------------- */
+/* ---- a process's cache of the functions that it has started ---------------------------------------------------- */
 
 enum { KNOWN = 8 };
 
@@ -245,7 +247,8 @@ static void remember(fli_lua_proc *p, lua_State *L, const void *proto, fli_lua_c
 {
     fli_lua_known *known = p->known;
     if (!lua_checkstack(L, LUA_MINSTACK + 4))
-        return; /* without this space lua_pcall would grow the stack, and that could run the collector */
+        /* stores nothing: without this space lua_pcall would grow the stack, and that could run the collector */
+        return;
     if (known == NULL) {
         known = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *known);
         if (known == NULL) return;
@@ -296,14 +299,15 @@ void fli_lua_code_drop(fli_lua_code *code)
 {
     if (code == NULL) return;
     struct filch_lua *lua = code->lua;
-    size_t            size = size_of(code); /* before the reference is given back: evict() may free the code then */
+    /* The size is read before the reference is given back: from then on evict() may free the code. */
+    size_t size = size_of(code);
     /* PAIR lua.code, release half: this thread's reads of the code come before evict() frees the code. The count stays
      * above 0, because the cache keeps one reference. */
     if (fli_sub_acqrel(&code->refs, 1) != 2) return;
-    /* If another thread publishes the template of this code after `size` was read, the template is missing here, but
-     * find() subtracts it later. So the number of unused bytes may be too small, and below zero: it is compared as a
-     * signed number. Each code has one template, so it is too small by the templates of the cache at most, until
-     * evict() sets it to 0. */
+    /* lua->code_unused may become too small, and below zero, so it is compared as a signed number: if another thread
+     * publishes the template of this code after `size` was read, `size` lacks the template, but find() later subtracts
+     * the code's size with the template. The error is at most the size of all templates in the cache, and lasts until
+     * evict() sets the number to 0. */
     if ((int64_t)(fli_add_rlx(&lua->code_unused, size) + size) > UNUSED_MAX) fli_lua_code_evict(lua);
 }
 

@@ -20,7 +20,7 @@ static int call(lua_State *L, size_t number)
     return fli_lua_moves_return(L, fli_lua_self(L)->lua->names.members[number].fn(L));
 }
 
-/* The 256 entries, named by four digits from 0 to 3: entry_0000 to entry_3333. */
+/* The 256 entries (entries.h) are C functions named by four digits from 0 to 3: entry_0000 to entry_3333. */
 #define FOUR(X, n) X(n##0) X(n##1) X(n##2) X(n##3)
 #define FOURS(X, n) FOUR(X, n##0) FOUR(X, n##1) FOUR(X, n##2) FOUR(X, n##3)
 #define PART(X, n) FOURS(X, n##0) FOURS(X, n##1) FOURS(X, n##2) FOURS(X, n##3)

@@ -149,7 +149,8 @@ filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_co
     if (err == FILCH_OK) err = load(lua, path, real, code, origin, text, text_size);
     if (err != FILCH_OK || origin->file == NULL) return err;
     fli_mutex_lock(&lua->lock);
-    /* A reload may have given the file another real path in the meantime. */
+    /* Adds the name only if the file still has the real path `real`: a reload may have given it another one in the
+     * meantime. */
     if (strcmp(origin->file->real, real) == 0) add_module(lua, name, origin->file);
     fli_mutex_unlock(&lua->lock);
     return FILCH_OK;
@@ -270,8 +271,9 @@ static void look_up_real(struct filch_lua *lua, fli_lua_file *file)
     free(old);
 }
 
-/* Drops the names that refer to another file now, because a link has changed that is not on the path of the file.
- * Walks over the list without the lock: names are added in front, and removed only under `reloading`. */
+/* Drops each name that refers to another file now. Finds changes that look_up_real() does not see, because the changed
+ * link is not on the path file->path. Walks over the list of names without the lock: new names are added in front, and
+ * names are removed only under `reloading`. */
 static void look_up_names(struct filch_lua *lua)
 {
     char path[1024], real[sizeof path];

@@ -36,7 +36,7 @@ typedef struct fli_lua_file {
     FLI_ATOMIC(uint64_t) logged_version;
     unsigned             name_count; /* number of names in the host's list `modules`; protected by the host's lock */
     char *real;   /* real path without links, the same for all names of the file; protected by the host's lock */
-    char  path[]; /* path of the first name by which the file was found: filch_lua_reload reads it again */
+    char  path[]; /* path by which the file was first found; filch_lua_reload reads the file again from this path */
 } fli_lua_file;
 
 /* A module or file name that a Lua program has used, and the file that was found for this name. */

@@ -146,7 +146,8 @@ filch_err filch_lua_create(filch_lua **out, const filch_lua_options *options)
     if (!fli_lua_names_init(&lua->names, opt.rights, opt.without)) goto no_names;
     err = fli_lua_print_init(lua);
     if (err != FILCH_OK) goto no_names;
-    lua->names.without = NULL; /* the string belongs to the caller and may be freed after this call */
+    /* not kept: the string `without` belongs to the caller and may be freed after this call */
+    lua->names.without = NULL;
     err = fli_mutex_init(&lua->lock);
     if (err != FILCH_OK) goto no_lock;
     err = fli_mutex_init(&lua->reloading);
@@ -253,7 +254,7 @@ uint64_t fli_lua_seed(struct filch_lua *lua, filch_sched *sched)
     return (uint64_t)filch_sim_draw(sched, UINT32_MAX) << 32 | filch_sim_draw(sched, UINT32_MAX);
 }
 
-/* ---- for functions of the embedder ---------------------------------------------------------------------------- */
+/* ---- functions that the embedder's C functions call ----------------------------------------------------------- */
 
 filch_pid filch_lua_self(lua_State *L)
 {

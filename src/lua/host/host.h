@@ -18,7 +18,8 @@ struct fli_lua_kind;
 
 enum { FLI_LUA_POOLS = 8, FLI_LUA_POOLED = 256, FLI_LUA_BUCKETS = 256 };
 
-/* First chunks of ended processes, kept for new processes. Each thread uses one of the pools. */
+/* Memory blocks that were the first chunks of ended processes, kept for new processes. The host has several such pools;
+ * each thread uses one of them. */
 typedef struct fli_lua_pool {
     alignas(FLI_LINE) fli_mutex lock;
     unsigned count;
@@ -38,7 +39,7 @@ struct filch_lua {
     fli_mutex              lock; /* protects code, kinds, jobs, files, modules and subscribers */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];
     size_t                 code_count;
-    size_t                 code_scan; /* number of pieces of code from which add() looks for unused code again */
+    size_t                 code_scan; /* add() looks for unused code again when code_count has reached this number */
     /* Bytes of code to which only the cache refers; see fli_lua_code_drop().  writes and reads: any thread. The number
      * orders no other memory access. */
     FLI_ATOMIC(uint64_t) code_unused;

@@ -12,7 +12,8 @@
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 
-/* No name of a library or of a member is longer. Finding a name takes time proportional to its length. */
+/* The longest name of a library or of a member. Longer names are not looked up, because a lookup takes time
+ * proportional to the length of the name. */
 enum { MEMBER_NAME_MAX = 64 };
 
 /* The functions of stock Lua that are used unchanged: they cannot access anything outside the process, cannot damage
@@ -31,10 +32,10 @@ static const char *const stock[] = {
     "utf8.len",          "utf8.offset", "os.difftime",     "debug.traceback",
 };
 
-/* Functions that take less than a microsecond whatever their arguments are, or that check the budget themselves
- * (process.terminate): programs get them without an entry. (As a __concat metamethod such a function may end its
- * process: moves.h.) The value of channel.inbox marks a case of channel.select and is compared with the function
- * itself. */
+/* Functions that programs get without an entry (entries.h), because they take less than a microsecond whatever their
+ * arguments are, or because they check the budget themselves (process.terminate). If such a function is called as a
+ * __concat metamethod, its process may be ended: moves.h. channel.inbox is here because channel.select recognizes the
+ * value by its C function, which an entry would hide. */
 static const char *const brief[] = { "channel.inbox",
                                      "coroutine.isyieldable",
                                      "coroutine.running",
@@ -579,7 +580,8 @@ void fli_lua_libs_install(lua_State *L)
     lua_pushcfunction(L, fli_lua_pid_text);
     lua_setfield(L, -2, "__tostring");
     lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable"); /* a program cannot get the table, so a pid is never shown as another text */
+    /* hides the metatable of pids from programs, so that a pid is never shown as another text */
+    lua_setfield(L, -2, "__metatable");
     lua_setmetatable(L, -2);
     lua_pop(L, 1);
 }

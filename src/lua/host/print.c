@@ -43,7 +43,7 @@ void fli_lua_print_fini(struct filch_lua *lua)
 static bool report_dropped(struct filch_lua *lua)
 {
     uint64_t dropped = fli_output_dropped(&lua->err) + fli_output_dropped(&lua->out);
-    /* not exact: two threads may report the same dropped lines */
+    /* The number is not exact, because two threads may report the same dropped lines. */
     uint64_t reported = fli_load_rlx(&lua->dropped_reported);
     char     line[96];
     if (dropped == reported) return true;

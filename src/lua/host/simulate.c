@@ -130,7 +130,7 @@ static int time_of_table(lua_State *L)
     lua_pushcfunction(L, fli_lua_self(L)->lua->names.stock_time);
     lua_pushvalue(L, 2);
     lua_call(L, 1, 1);
-    for (int i = 0; i < COUNT; i++) { /* copies back the fields that os.time has normalized */
+    for (int i = 0; i < COUNT; i++) { /* copies back into the program's table the fields that os.time has normalized */
         if (lua_getfield(L, 2, fields[i]) != LUA_TNIL) lua_setfield(L, 1, fields[i]);
         lua_settop(L, 3);
     }
@@ -151,9 +151,9 @@ static int os_date(lua_State *L)
     const fli_lua_proc *p = fli_lua_self(L);
     size_t              size;
     const char         *format = luaL_optlstring(L, 1, "%c", &size);
-    /* limit, because the call cannot be suspended and each item of the format takes about 1 us */
+    /* The format is limited, because the call cannot be suspended and each item of the format takes about 1 us. */
     fli_lua_check_arg(L, size <= 4096, 1, "the format is longer than 4096 bytes");
-    /* stock Lua compares the format with "*t" up to the first zero byte */
+    /* Refuses "*t" with a zero byte behind it, because stock Lua would take such a format for "*t" alone. */
     fli_lua_check_arg(L, strlen(format) == size || strstr(format, "*t") == NULL, 1, "the text has a zero byte in it");
     if (p->simulated && lua_isnoneornil(L, 2)) {
         lua_pushlstring(L, format, size);

@@ -63,7 +63,7 @@ static bool module_file(const char *templates, unsigned n, const char *name, cha
         bool   is_mark = *templates == '?';
         size_t size = is_mark ? strlen(name) : 1;
         if (size >= room - used) {
-            used = 0; /* an empty path: no file has it */
+            used = 0; /* too long: leaves the path empty, and no file has an empty path */
             break;
         }
         for (size_t i = 0; i < size; i++) path[used++] = !is_mark ? *templates : name[i] == '.' ? '/' : name[i];

@@ -21,8 +21,8 @@ char *fli_lua_source_roots(const char *path, const char *more);
 /* Returns true if `name` can be the name of a module for `require`. */
 bool fli_lua_is_module(const char *name, size_t size);
 
-/* Writes the path of the file that `name` refers to, and its real path without links, which is the same for all names
- * of the file. Both have room for `room` bytes. Does not read the file. */
+/* Finds the file that `name` refers to. Writes its path to `path`, and to `real` its real path without links, which is
+ * the same for all names of the file. `path` and `real` have room for `room` bytes each. Does not read the file. */
 filch_err fli_lua_source_find(const struct filch_lua *lua, const char *name, char *path, char *real, size_t room,
                               char *text, size_t text_size);
 

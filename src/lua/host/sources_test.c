@@ -27,7 +27,7 @@ TEST(a_module_is_found_only_if_its_whole_path_fits)
         memset(path, '#', sizeof path);
         same(fli_lua_source_find(&lua, "one", path, real, room, text, sizeof text), FILCH_LUA_EFILE);
         assert_string_equal(text, "module 'one' not found: a path is too long");
-        same(path[room], '#'); /* nothing is written behind the end */
+        same(path[room], '#'); /* nothing is written behind the `room` bytes of `path` */
     }
     same(unlink(expected), 0);
     same(rmdir(folder), 0);
