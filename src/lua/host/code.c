@@ -298,9 +298,9 @@ void fli_lua_code_hold(fli_lua_code *code)
 void fli_lua_code_drop(fli_lua_code *code)
 {
     if (code == NULL) return;
-    struct filch_lua *lua = code->lua;
     /* The size is read before the reference is given back: from then on evict() may free the code. */
-    size_t size = size_of(code);
+    struct filch_lua *lua = code->lua;
+    size_t            size = size_of(code);
     /* PAIR lua.code, release half: this thread's reads of the code come before evict() frees the code. The count stays
      * above 0, because the cache keeps one reference. */
     if (fli_sub_acqrel(&code->refs, 1) != 2) return;
