@@ -271,8 +271,9 @@ static bool may_be_nodes(size_t size)
     return size % NODE == 0 && __builtin_popcountll(size / NODE) == 1;
 }
 
-/* Called for a request that frees a block or allocates a new vector; the block has `size` bytes. Lua moves two kinds of
- * vectors by allocating a new block and then freeing the old one: stacks, and the nodes of a table. */
+/* Calls on_move if Lua may have moved a stack. Lua moves two kinds of vectors, stacks and the nodes of a table, by
+ * allocating a new block and then freeing the old one. Called for each request of the slow path that allocates or frees
+ * a block of `size` bytes; `is_new`: the request allocates a vector. */
 static void note_vector(fli_lua_heap *heap, size_t size, bool is_new)
 {
     size_t fresh = heap->fresh;
@@ -291,7 +292,8 @@ void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
         heap->refused = true;
         return NULL;
     }
-    if (old != NULL && size > 0) heap->fresh = 0; /* a block changes its size */
+    /* resizing a block neither begins nor ends the move of a vector that note_vector() looks for */
+    if (old != NULL && size > 0) heap->fresh = 0;
     else note_vector(heap, old != NULL ? old_size : size, old == NULL && is_vector);
     /* If there is no old block, Lua passes the type of the new object in `old_size`, which is not a size then. */
     return fli_lua_heap_resize(heap, old, old != NULL ? old_size : 0, size);

@@ -24,8 +24,8 @@ enum {
     /* larger sizes, up to this number of bytes, have four free lists per power of 2; still larger blocks: malloc */
     FLI_LUA_BLOCK_MAX = 4096,
     FLI_LUA_CLASSES = 32 + 4 * 4, /* 32 lists for sizes up to 256, then 4 each for sizes up to 512, 1024, 2048, 4096 */
-    FLI_LUA_LARGE = 32768,        /* larger blocks that are not objects: see `may_grow` */
-    FLI_LUA_CHUNK = 8176,         /* bytes of the first chunk: two pages together with malloc's own 16 bytes */
+    FLI_LUA_LARGE = 32768, /* `may_grow` is asked about blocks of at least this many bytes that are not objects */
+    FLI_LUA_CHUNK = 8176,  /* bytes of the first chunk: two pages together with malloc's own 16 bytes */
 };
 
 typedef struct fli_lua_chunk {
@@ -59,7 +59,8 @@ typedef struct fli_lua_heap {
     /* Called when Lua frees a block that may be the old place of a stack: immediately before, Lua has allocated the new
      * place. NULL: not called. */
     void (*on_move)(struct fli_lua_heap *heap);
-    size_t fresh; /* bytes of the vector that the last request has allocated; 0: the last request was another one */
+    /* bytes of the vector that the last request has allocated, if this vector may be a stack; otherwise 0 */
+    size_t fresh;
 } fli_lua_heap;
 
 /* Sets up an empty heap in the first chunk, of which `size` bytes from `at` on are unused. The first chunk belongs

@@ -126,8 +126,8 @@ static void count_move(fli_lua_heap *heap)
     moves++;
 }
 
-/* Does what Lua does to move a vector: allocates a new block, makes `between` (0: none) as another block, frees the old
- * block. Returns true if the heap reported a moved stack. */
+/* Does what Lua does to move a vector: allocates a new block, then another block of `between` bytes (0: none), and
+ * frees the old block. Returns true if the heap reported a moved stack. */
 static bool moves_with(size_t old_size, size_t size, size_t between)
 {
     fli_lua_heap heap;
@@ -167,7 +167,7 @@ TEST(other_blocks_that_are_freed_are_not_taken_for_a_stack)
     assert_false(moves_with(85 * 16, 39 * 16, 0));
     assert_false(moves_with(45 * 16 + 8, 85 * 16, 0)); /* no whole number of slots */
     assert_false(moves_with(45 * 16, 85 * 16 + 8, 0));
-    assert_false(moves_with(45 * 16, 85 * 16, 24)); /* another request between the two */
+    assert_false(moves_with(45 * 16, 85 * 16, 24)); /* another block is allocated before the old one is freed */
     assert_false(moves_with(45 * 16, 85 * 16, 5000));
 }
 

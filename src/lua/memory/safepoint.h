@@ -22,7 +22,8 @@ typedef struct fli_lua_safepoint {
     /* 1 while the safepoint is held, otherwise 0.  writes: the holder.  reads: the owner; in a strict safepoint it
      * reads by adding 0.  PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
-    /* See fli_lua_safepoint_is_held(). Not atomic: set before another thread can access the safepoint. */
+    /* Not 0: the owner reads `held` by a read-modify-write that adds 0, see fli_lua_safepoint_is_held(). Not atomic:
+     * set before another thread can access the safepoint. */
     uint32_t strict;
 } fli_lua_safepoint;
 
