@@ -338,7 +338,8 @@ const filch_data *fli_lua_long_block(lua_State *L, int index)
 void fli_lua_long_made(lua_State *L, const filch_data *data)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    if (p == NULL || p->out == NULL) return; /* outside a step the cache of long strings would not be emptied */
+    /* Stores nothing outside a step, because the cache of long strings is emptied only at the end of a step. */
+    if (p == NULL || p->out == NULL) return;
     fli_lua_long_prepare(L);
     if (longs_of(p) == NULL || !lua_checkstack(L, 4)) return;
     unsigned n = make_place(p, filch_size(data));
@@ -358,7 +359,8 @@ void fli_lua_long_forget(fli_lua_proc *p)
     longs->any = false;
     for (unsigned i = 0; i < REMEMBERED; i++) {
         forget(p, longs, i);
-        if (!lua_checkstack(p->L, 4)) continue; /* the string stays anchored until the cache entry is reused */
+        /* without stack space the string stays anchored until the cache entry is reused */
+        if (!lua_checkstack(p->L, 4)) continue;
         lua_pushboolean(p->L, 0);
         anchor(p->L, i);
     }

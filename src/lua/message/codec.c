@@ -365,7 +365,7 @@ static bool write_table(const writer *w, int index, const frame *up, unsigned de
     w->bytes->size += 3;
     lua_pushnil(L);
     frame this_frame = { .up = up, .table = table, .key = lua_gettop(L) };
-    /* Checked for each table, because walking over a large table that was emptied takes long. */
+    /* The budget is checked for each table, because walking over a large table that was emptied takes long. */
     if (fli_lua_budget_over(L)) return refuse_time(w, up);
     while (lua_next(L, index) != 0) {
         if ((values + pairs) % LOOKS == LOOKS - 1 && fli_lua_budget_over(L)) return refuse_time(w, &this_frame);
@@ -474,7 +474,8 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
         return true;
     }
     if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent: at most 100 levels");
-    if (fli_lua_budget_over(w->L)) return refuse_time(w, up); /* the code of the function may have to be dumped */
+    /* The budget is checked for each function, because its code may have to be dumped. */
+    if (fli_lua_budget_over(w->L)) return refuse_time(w, up);
     int env = fli_lua_env_of(w->L, index);
     if (!fli_lua_function_add(functions, lua_topointer(w->L, index), &number)) return refuse_size(w, up);
     if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);
@@ -482,7 +483,8 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
     for (int i = 1; i <= variables; i++) {
         frame this_frame = { .up = up, .name = lua_getupvalue(w->L, index, i) };
         lua_pop(w->L, 1);
-        /* the time to find a variable grows with the number of variables that were written */
+        /* The budget is checked, because the time to find a variable grows with the number of variables written so
+         * far. */
         if (i % VARIABLE_LOOKS == 0 && fli_lua_budget_over(w->L)) return refuse_time(w, &this_frame);
         if (i != env && !write_variable(w, index, i, number, &this_frame, depth + 1)) return false;
     }
@@ -636,8 +638,8 @@ static bool read_table(lua_State *L, const uint8_t **at, const uint8_t *end, siz
         lua_rawseti(L, -2, (lua_Integer)i);
     }
     for (size_t i = 0; i < pairs; i++) {
-        /* While a spawn reads its values, the process has no runner, and each check reads the clock. Then a check is
-         * made only after every LOOKS pairs. */
+        /* Checks the budget after every PAIR_LOOKS pairs; while a spawn reads its values (`runner` is NULL), only after
+         * every LOOKS pairs, because each of these checks reads the clock. */
         if (i % PAIR_LOOKS == PAIR_LOOKS - 1 && (i % LOOKS == LOOKS - 1 || fli_lua_self(L)->runner != NULL))
             fli_lua_budget_walk(L);
         if (!read_key(L, at, end, depth + 1)) return false;
@@ -662,8 +664,8 @@ static bool read_by_name(lua_State *L, const uint8_t **at, const uint8_t *end, b
     return fli_lua_push_named(L, library, member ? field : NULL);
 }
 
-/* What the values that this thread reads may refer to: blocks attached to the payload that contains their bytes, or, if
- * `payload` is NULL, the blocks `refs`. */
+/* The blocks to which the values that this thread reads may refer: the blocks attached to `payload`, which contains the
+ * bytes of the values, or, if `payload` is NULL, the blocks `refs`. */
 static __thread struct {
     const filch_data   *payload;
     const fli_lua_refs *refs;
@@ -874,7 +876,8 @@ static void push_text(lua_State *L, const filch_data *data, size_t size)
     lua_pushlstring(L, size > 0 ? filch_raw(data) : "", size);
     if (size < FLI_LUA_LONG || filch_keep(data, &kept) != FILCH_OK) return;
     bool is_block = filch_raw(&kept) == filch_raw(data);
-    filch_drop(&kept); /* before fli_lua_long_made(), which may raise an error and would leak `kept` */
+    /* drops `kept` before fli_lua_long_made(), which may raise an error and would then leak `kept` */
+    filch_drop(&kept);
     if (is_block) fli_lua_long_made(L, data);
 }
 

@@ -71,8 +71,8 @@ bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
 /* Makes a payload of the bytes. Few bytes stay in the struct `bytes`, and *out only refers to them; many bytes are
  * moved out of `bytes` into the payload. Returns false if memory is short. */
 bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
-/* To be called after the payload of fli_lua_bytes_data() was passed to a function. `taken`: that function took
- * ownership of the payload. */
+/* Called after the payload of fli_lua_bytes_data() was passed to a function. If that function took ownership of the
+ * payload (`taken`), `bytes` no longer owns the bytes of that payload. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
 /* Makes *out a payload with the content of `data` (from fli_lua_pack) that outlives `bytes`. The caller gets one
  * reference. */
