@@ -21,7 +21,8 @@ enum { CLOSE_STACK_MAX = 128 << 10 };
 /* A walk (see fli_lua_budget_over) may take WALK_TIMES times `runaway_ns` for each WALK_MEMORY bytes of the memory
  * limit, so that a walk over all memory of a process succeeds on a slow processor too. */
 enum { WALK_TIMES = 4 };
-/* See is_unchecked(). More than 1, because a thread that waits for a processor is found in its step too. */
+/* Factor of `runaway_ns` in is_unchecked(). More than 1, because the watchdog also counts the time in which the thread
+ * of a step waits for a processor. */
 enum { UNCHECKED_TIMES = 2 };
 #define WALK_MEMORY (UINT64_C(16) << 20)
 
@@ -34,7 +35,8 @@ enum { GROWTHS_MAX = 6, SLOT = 16, EXTRA = LUA_VERSION_RELEASE_NUM < 50403 ? 0 :
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    if (p->runaway) fli_lua_preempt_arm(L); /* the hook ends a __close handler before it runs */
+    /* sets the hook, which ends a pending __close handler before the handler's first instruction */
+    if (p->runaway) fli_lua_preempt_arm(L);
     return lua_error(L);
 }
 
@@ -139,7 +141,7 @@ static bool has_doubled(fli_lua_proc *p, size_t old_size, size_t size)
 }
 
 /* In a simulation: returns true if a large stack has doubled GROWTHS_MAX times within one active call while the hook
- * did not run. `ar.i_ci` is only compared. */
+ * did not run. The address `ar.i_ci` identifies the active call; it is compared, never dereferenced. */
 static bool grows_in_circles(lua_State *L, fli_lua_proc *p)
 {
     lua_Debug   ar;
@@ -149,10 +151,11 @@ static bool grows_in_circles(lua_State *L, fli_lua_proc *p)
     return ++p->stack_growth.growths >= GROWTHS_MAX;
 }
 
-/* Returns true if the step is late and has used `runaway_ns` of processor time since it last checked its budget. Lua
- * code and Filch's functions check the budget of a late step every few microseconds. So the step is inside stock Lua or
- * in a function of the embedder. A step that has not checked its budget since it became late has no such processor
- * time; then the checks of the watchdog, two per slice, must have found the step for UNCHECKED_TIMES `runaway_ns`. */
+/* Returns true if the step is late and has used `runaway_ns` of processor time since it last checked its budget. Such a
+ * step is inside stock Lua or in a function of the embedder, because Lua code and Filch's functions check the budget of
+ * a late step every few microseconds. If the step has not checked its budget since it became late (checked_ns is 0),
+ * returns true if the watchdog, which checks twice per slice, has found the step for UNCHECKED_TIMES times
+ * `runaway_ns`. */
 static bool is_unchecked(fli_lua_proc *p)
 {
     if (!fli_lua_preempt_late(p)) return false;
@@ -170,8 +173,11 @@ bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size)
     fli_lua_proc *p = (fli_lua_proc *)heap; /* its first member */
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL || !is_stack(size)) return true;
-    if (p->runaway) return false; /* also when Lua asks again, after a full collection */
-    bool again = heap->refused;   /* memory is short; a full collection has used the time since the last check */
+    /* the budget is spent: also refuses the second request, which Lua makes after a full collection */
+    if (p->runaway) return false;
+    /* `again`: the heap has refused the last request, so Lua has run a full collection and now asks a second time.
+     * The time since the last check of the budget went into that collection, so the stack may grow without a check. */
+    bool again = heap->refused;
     if (!has_doubled(p, old_size, size) || again) return true;
     const struct fli_lua_job *job = fli_lua_job_of(p);
     bool                      stopped = job != NULL && fli_lua_job_stops(job);

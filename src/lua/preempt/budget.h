@@ -68,7 +68,7 @@ static inline bool fli_lua_budget_due(lua_State *L)
 
 /* Called at the beginning of a C function that programs can call and whose time may grow with its arguments. If the
  * step is late and Lua can yield here, yields, and then `k` runs instead of the rest of the function. Raises the final
- * error if the budget is spent: a loop in C that calls N functions must not get N calls more. */
+ * error if the budget is spent, so that a loop in C that calls many such functions ends at its next call. */
 static inline void fli_lua_budget_enter(lua_State *L, lua_KContext ctx, lua_KFunction k)
 {
     if (fli_lua_budget_due(L)) fli_lua_pause(L, ctx, k);
@@ -82,12 +82,13 @@ bool fli_lua_budget_over(lua_State *L);
 /* Calls fli_lua_budget_over() and raises the final error if it returns true. */
 void fli_lua_budget_walk(lua_State *L);
 
-/* For the allocator (fli_lua_heap.may_grow). Stock Lua calls neither a hook nor a function of Filch while it looks for
- * the function at the end of a chain of __call metamethods. The chain may be a circle, and each element moves the
- * values on the stack by one slot, so the time grows with the square of the stack. Only the allocator is called,
- * whenever the stack must double. Returns false, so that Lua raises an error, if the budget is spent: if the step is
- * late and has used `runaway_ns` of processor time since it last checked the budget. In a simulation: if the stack has
- * doubled several times in a row within one call. */
+/* For the allocator (fli_lua_heap.may_grow), called when a Lua stack grows. Returns false, so that Lua raises an error,
+ * if the stack doubles and the budget is spent: the step is late and has used `runaway_ns` of processor time since it
+ * last checked the budget, or, in a simulation, the stack has doubled several times in a row within one call. Also
+ * returns false if the stack doubles in a job that was asked to stop. Needed because stock Lua calls only the
+ * allocator, and neither a hook nor a function of Filch, while it looks for the function at the end of a chain of
+ * __call metamethods. The chain may be a circle, and each element moves the values on the stack by one slot, so the
+ * time grows with the square of the stack's size. */
 bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size);
 
 /* Raises an error unless the value at `index` is a table or has metamethods by which it can be read like a table.

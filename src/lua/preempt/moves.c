@@ -47,7 +47,7 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
     return false;
 }
 
-/* ---- the code of a function --------------------------------------------------------------------------------- */
+/* ---- searching the code of a function for the operator `..` ------------------------------------------------- */
 
 /* The output of lua_dump() for a function without debug information begins with HEADER bytes, the byte of the missing
  * source, two numbers (lines), three bytes, the number of instructions, and the instructions. A number is a sequence of
@@ -55,9 +55,9 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
 enum { HEADER = 32, SOURCE = 1, NUMBERS = 2, BYTES = 3, OPCODE = 0x7f, CONCAT = 53 };
 
 typedef struct code_search {
-    int      to_skip, numbers, bytes; /* what is left to be read before the number of instructions */
+    int      to_skip, numbers, bytes; /* left to read of the output of lua_dump() before the number of instructions */
     bool     counted, found;
-    uint64_t left;        /* instructions that are left to be read; before `counted`: the part of their number so far */
+    uint64_t left;        /* if `counted`: instructions left to read; otherwise the part of their number read so far */
     uint8_t  part[4];     /* bytes of an instruction */
     size_t   part_length; /* bytes in `part` */
 } code_search;
@@ -84,7 +84,8 @@ static void search_byte(code_search *s, uint8_t byte)
     }
 }
 
-/* For lua_dump(). Ends the dump when all instructions of the function have been read. */
+/* Writer function of lua_dump(): searches one piece of the dump. Ends the dump when a `..` was found or all
+ * instructions of the function have been read. */
 static int search_piece(lua_State *L, const void *piece, size_t size, void *user)
 {
     code_search *s = user;
@@ -109,7 +110,8 @@ static bool caller_concats(lua_State *L)
 void fli_lua_moves_check(lua_State *L, fli_lua_proc *p, lua_Debug *call)
 {
     if (!p->stack_moved || lua_getinfo(L, "nt", call) == 0) return;
-    /* Lua does not know the name of a function that was called by a tail call */
+    /* Lua does not know the name of a function that was called by a tail call, so the caller's code is searched
+     * instead. */
     if (is_concat(call) || (call->istailcall && caller_concats(L))) (void)fli_lua_budget_stop(L, p, IN_CONCAT);
 }
 
@@ -123,10 +125,12 @@ int fli_lua_moves_pause(lua_State *L, fli_lua_proc *p, int count)
 {
     if (!fli_lua_moves_matter(L, p)) return count;
     if (!fli_lua_can_pause(L, p)) {
-        fli_lua_preempt_arm_returns(L); /* L may be another coroutine than the one that ran when the stack moved */
+        /* sets the hook in L too, which may be another coroutine than the one that ran when the stack moved */
+        fli_lua_preempt_arm_returns(L);
         return count;
     }
-    fli_lua_preempt_disarm(L, p); /* a hook that runs when a function returns may itself move the stack */
+    /* removes the hook, because a hook that runs when a function returns may itself move the stack */
+    fli_lua_preempt_disarm(L, p);
     p->why = FLI_LUA_BY_PAUSE;
     return lua_yieldk(L, 0, count, return_results);
 }

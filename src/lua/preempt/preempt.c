@@ -48,7 +48,7 @@ static __thread struct {
     uint64_t        serial;
 } this_thread FLI_TLS_DIRECT;
 
-/* ---- in the step that is interrupted --------------------------------------------------------------------------- */
+/* ---- functions that run inside the interrupted step ------------------------------------------------------------ */
 
 /* Called in a job, by the hook and by long loops in C. A job does not yield, because no other job needs its thread. The
  * job is ended if its result is no longer wanted. In a simulation a job runs on the only thread, so it is also ended
@@ -71,7 +71,8 @@ static uint64_t counted_ns(fli_lua_proc *p)
 bool fli_lua_preempt_late(fli_lua_proc *p)
 {
     if (p->runner != NULL) return fli_lua_is_late(p->runner);
-    /* No step runs while the host furnishes a state (option `open`): that takes as long as the host wants. */
+    /* While the host furnishes a state (option `open`), no step runs, so nothing is late: the host may take as long as
+     * it wants. */
     if (fli_load_rlx(&p->running) == NULL) return false;
     return p->lua->opt.watch == FILCH_LUA_WATCH_COUNT && counted_ns(p) >= p->lua->opt.slice_ns;
 }
@@ -112,8 +113,9 @@ static bool pause(lua_State *L, fli_lua_proc *p)
     return true;
 }
 
-/* Called by the hook. Returns true if a moved stack matters here, and the process is paused for that, or is not late
- * otherwise. If the process cannot be paused here, the hook also runs when a function returns. */
+/* Called by the hook. Returns false if no stack has moved, or if the moved stack does not matter here. Otherwise pauses
+ * the process. If the process cannot be paused here, raises the final error if the step is late and its budget is
+ * spent, and otherwise sets the hook to run also when a function returns. */
 static bool hook_moved(lua_State *L, fli_lua_proc *p, bool late)
 {
     if (!p->stack_moved || !fli_lua_moves_matter(L, p)) return false;
@@ -143,7 +145,9 @@ static void hook(lua_State *L, lua_Debug *ar)
     bool is_job = fli_lua_job_of(p) != NULL;
     bool late = !is_job && (p->simulated || fli_lua_preempt_late(p));
     if (is_job) fli_lua_preempt_now(L, p);
-    if (hook_moved(L, p, late) || !late) return; /* the hook may be meant for a step that has ended in the meantime */
+    /* If the step is not late, the hook does nothing more: it may have been set for a step that has ended in the
+     * meantime. */
+    if (hook_moved(L, p, late) || !late) return;
     if (fli_lua_can_pause(L, p)) fli_add_rlx(&p->lua->interrupted, 1);
     if (pause(L, p)) return;
     fli_lua_budget_spend(L, p);
