@@ -31,7 +31,7 @@
 enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
 
 typedef struct open_table {
-    lua_Integer at, length; /* number of values written so far; length of an array, -1 for an object */
+    lua_Integer at, length; /* `at`: number of values written so far; `length`: length of an array, -1 for an object */
 } open_table;
 
 typedef struct encoder {

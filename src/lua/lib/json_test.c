@@ -17,7 +17,7 @@ static int open_state(void **state)
 {
     (void)state;
     L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no Lua process: budgets are not checked */
+    *(void **)lua_getextraspace(L) = NULL; /* the state belongs to no Lua process, so budgets are not checked */
     luaL_openlibs(L);
     lua_newtable(L);
     for (const fli_lua_member *m = fli_lua_json_members; m->name != NULL; m++) {

@@ -132,8 +132,8 @@ static size_t push_fields(lua_State *L, int table, bool *more)
 }
 
 /* Pushes the list of `count` fields sorted by name, whose keys and texts are on the stack from index `key` on. The list
- * is a userdata: 2.4 KB on the C stack, at each level of the fields of nested calls of log, would overflow the stack of
- * a worker. */
+ * is a userdata: on the C stack it would take 2.4 KB for each nested table and each nested call of log, and overflow
+ * the stack of a worker. */
 static const field *push_list(lua_State *L, int key, size_t count)
 {
     field *fields = lua_newuserdatauv(L, count * sizeof *fields, 0);
@@ -225,7 +225,7 @@ static int write_log(lua_State *L, uint32_t level)
     fli_lua_pid_write(p, p->self, pid);
     add_str(&l, pid);
     add_str(&l, " ");
-    add_str(&l, p->code->kind->name); /* escaped when the kind was created */
+    add_str(&l, p->code->kind->name); /* the name was escaped when the kind was created */
     add_str(&l, ": ");
     const char *text = lua_tolstring(L, 1, &size);
     add_escaped(&l, text, size, false);

@@ -83,9 +83,9 @@ static int push_answer(lua_State *L, fli_lua_task *task, fli_lua_shape shape)
     return results;
 }
 
-/* Returns true if a pending cancel of the current task must not interrupt a write. This is so for the main task during
- * a stop, because then the stop has sent the cancel: a reply that the process has begun to write is written whole if
- * the deadline of the stop allows it. The next call that waits for something other than a write raises the cancel. */
+/* Returns true if a pending cancel of the current task must not interrupt a write: a stop is in progress, which sends
+ * the cancel, and the task is the main task. So a reply that the process has begun to write is written whole if the
+ * deadline of the stop allows it. The next call that waits for something other than a write raises the cancel. */
 static bool writes_during_stop(const fli_lua_proc *p)
 {
     return p->current == &p->main && filch_sched_stopping(p->sched);
