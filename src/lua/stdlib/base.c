@@ -98,7 +98,8 @@ static void read_pieces(lua_State *L)
     luaL_Buffer all;
     luaL_buffinit(L, &all);
     for (;;) {
-        /* needed if the reader is a C function: it executes no Lua instruction, so no hook checks the budget */
+        /* checks the budget, because a reader that is a C function executes no Lua instruction, at which a hook would
+         * check it */
         (void)fli_lua_budget_due(L);
         lua_pushvalue(L, 1);
         lua_call(L, 0, 1);

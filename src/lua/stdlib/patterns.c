@@ -34,7 +34,7 @@ typedef struct matcher {
     lua_State  *L;
     const char *text, *text_end, *pattern_end;
     int         count, depth;
-    uint64_t    steps;     /* so far, at all positions */
+    uint64_t    steps;     /* steps so far, at all positions of the text together */
     uint64_t    steps_end; /* number of steps at which the match at this position fails */
     uint64_t    look_at;   /* number of steps at which the budget is checked */
     capture     captures[CAPTURES_MAX];
@@ -530,7 +530,8 @@ static void add_capture(matcher *m, int n, const char *from, const char *end)
 
 static int go_on_text(lua_State *L, int status, lua_KContext ctx);
 
-/* Pauses inside the replacement text. Matching again would give the captures again, but may take 20 ms. */
+/* Pauses inside the replacement text. Keeps the captures on the Lua stack, because matching again, which would give
+ * them again, may take 20 ms. */
 static void pause_text(const matcher *m)
 {
     matcher *kept = lua_newuserdatauv(m->L, sizeof *kept, 0);
@@ -587,7 +588,7 @@ static void replace(matcher *m, replacing *r, const char *from, const char *end)
     add(L, m->text + r->copied, (size_t)(from - m->text) - r->copied);
     r->from = (size_t)(from - m->text);
     r->end = r->last = r->at = r->copied = (size_t)(end - m->text);
-    m->steps += (r->end - r->from) / SET_BYTES; /* the match is copied, and hashed if it is a key */
+    m->steps += (r->end - r->from) / SET_BYTES; /* counts copying the match as steps, and hashing it if it is a key */
     if (lua_type(L, 3) == LUA_TSTRING) {
         r->next = 0;
         add_text(m, r);

@@ -64,7 +64,7 @@ TEST(pattern_functions_agree_with_stock_lua_on_random_input)
 {
     static const char *const names[] = { "find", "match", "gmatch", "gsub" };
     lua_State               *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no Lua process: budgets are not checked */
+    *(void **)lua_getextraspace(L) = NULL; /* the state belongs to no Lua process, so budgets are not checked */
     fli_prng prng;
     luaL_openlibs(L);
     ok(luaL_loadstring(L, script));
@@ -146,7 +146,7 @@ TEST(pattern_functions_agree_with_stock_lua_on_edge_cases)
         "for a, b in gmatch('k=v', '(%w)=(%w)') do assert(a == 'k' and b == 'v') end\n"
         "assert(not pcall(gmatch, 'x')) assert(not pcall(gmatch, 'x', 'x', {}))\n";
     lua_State *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no Lua process: budgets are not checked */
+    *(void **)lua_getextraspace(L) = NULL; /* the state belongs to no Lua process, so budgets are not checked */
     luaL_openlibs(L);
     ok(luaL_loadstring(L, chunk));
     lua_pushcfunction(L, ours("find"));
@@ -160,7 +160,7 @@ TEST(pattern_functions_agree_with_stock_lua_on_edge_cases)
 TEST(a_pattern_with_too_much_backtracking_fails)
 {
     lua_State *L = luaL_newstate();
-    *(void **)lua_getextraspace(L) = NULL; /* no Lua process: budgets are not checked */
+    *(void **)lua_getextraspace(L) = NULL; /* the state belongs to no Lua process, so budgets are not checked */
     luaL_openlibs(L);
     lua_pushcfunction(L, ours("find"));
     ok(luaL_loadstring(L, "return ('a'):rep(3000), ('.-'):rep(30) .. 'b'"));

@@ -78,7 +78,7 @@ static bool is_right_less(lua_State *L, sort *s)
     if (lua_isnil(L, LESS)) {
         if (lua_type(L, LEFT) != LUA_TSTRING) return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
         if (lua_topointer(L, LEFT) == lua_topointer(L, RIGHT))
-            return false; /* the same string: comparing a long string with itself would read every byte */
+            return false; /* the same string is not less; comparing a long string with itself would read every byte */
         s->rounds += (unsigned)(lua_rawlen(L, LEFT) / BYTES);
         return lua_compare(L, RIGHT, LEFT, LUA_OPLT);
     }
@@ -86,7 +86,7 @@ static bool is_right_less(lua_State *L, sort *s)
     lua_pushvalue(L, RIGHT);
     lua_pushvalue(L, LEFT);
     lua_callk(L, 2, 1, 0, go_on_compared);
-    s->rounds = ROUNDS; /* the function may be a C function that has taken long */
+    s->rounds = ROUNDS; /* the budget is checked next, because the function may be a C function that has taken long */
     return lua_toboolean(L, -1);
 }
 

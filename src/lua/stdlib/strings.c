@@ -129,12 +129,14 @@ static void check_format(lua_State *L)
 static int go_on_format(lua_State *L, int status, lua_KContext ctx);
 
 /* Prepares argument `arg` for %s. Stock Lua would convert one value after the other without a check of the budget. A
- * string or number is left to stock Lua: its metamethod __tostring checks the budget. */
+ * string or number is left to stock Lua: if the program has set __tostring for strings, that metamethod checks the
+ * budget. */
 static void prepare_text(lua_State *L, int arg)
 {
     int type = lua_type(L, arg);
     if (type != LUA_TTABLE && type != LUA_TUSERDATA && type != LUA_TLIGHTUSERDATA) return;
-    if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_format); /* what has been converted stays converted */
+    /* after a pause go_on_format() begins again, but finds the arguments converted so far as strings */
+    if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_format);
     luaL_tolstring(L, arg, NULL);
     lua_replace(L, arg);
 }

@@ -153,7 +153,8 @@ static int go_on_unpack(lua_State *L, int status, lua_KContext i)
     return (int)(last - first + 1);
 }
 
-/* In stock Lua one read may walk over 2,000 tables (__index), and one call may read 1,000,000 elements. */
+/* Replaces table.unpack of stock Lua, which reads up to 1,000,000 elements without a check of the budget, although one
+ * read may walk over 2,000 tables (__index). */
 static int table_unpack(lua_State *L)
 {
     lua_Integer first = luaL_optinteger(L, 2, 1), last = luaL_opt(L, luaL_checkinteger, 3, luaL_len(L, 1));
