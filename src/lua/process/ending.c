@@ -21,7 +21,7 @@ static void add_text(fli_lua_bytes *text, const char *more)
     (void)fli_lua_bytes_add(text, more, strlen(more));
 }
 
-/* Where a traceback is written to: one of both. */
+/* The destination of a traceback: exactly one of the two pointers is set. */
 typedef struct sink {
     fli_lua_bytes *bytes;
     luaL_Buffer   *buffer;
@@ -87,7 +87,7 @@ static void add_traceback(const sink *to, lua_State *L, int first)
 
 void fli_lua_push_trace(lua_State *L, fli_lua_task *task)
 {
-    luaL_Buffer buffer; /* not fli_lua_bytes, which an error of Lua would leak */
+    luaL_Buffer buffer; /* a luaL_Buffer, because an error of Lua would leak the memory of an fli_lua_bytes */
     sink        to = { .buffer = &buffer };
     size_t      size;
     const char *words = lua_tolstring(L, 1, &size);
@@ -191,7 +191,7 @@ static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
     p->no_yield++;
     fli_store_rlx(&p->running, L);
     if (!p->runaway) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
-    /* closing drops the error of a coroutine that could not be resumed at all */
+    /* L's stack is empty if L could not be resumed at all: then closing L has dropped the error. */
     if (!fli_lua_is_final(p) && lua_gettop(L) == 0) add_text(words, "(an error object without a text)");
     else if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
     fli_store_rlx(&p->running, NULL);

@@ -259,13 +259,13 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         if (event->tag == FLI_LUA_DEFERRED_CANCEL_TAG) return fli_lua_deferred_cancel_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
             if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))
-                return FILCH_OK; /* the request is in the mailbox; the task still waits for the reply */
+                return FILCH_OK; /* this yield has only sent the request: the task still waits for the reply */
             (void)fli_lua_answer(p, event->tag, &event->data, event->error, false);
             return FILCH_OK;
         }
         fli_lua_alarms_ring(p);
-        return event->error; /* an error means that the sleep failed for lack of memory: no other event would wake the
-                                process */
+        /* The process ends if the sleep failed for lack of memory, because no other event would wake the process. */
+        return event->error;
     case FILCH_EVENT_EXIT:
         /* A tag means that the monitor belongs to one call: the exit event goes to that call only. */
         if (event->tag != 0) return (void)fli_lua_exited(p, event->tag, event), FILCH_OK;
@@ -358,8 +358,8 @@ filch_err fli_lua_step(void *self, const filch_event *events, size_t count, filc
     filch_err err = take_events(p);
     for (fli_lua_task *task; err == FILCH_OK && !over && !paused && (task = next_ready(p)) != NULL;) {
         err = resume(p, task, &over);
-        /* Also checked here, because a task that runs a C function executes no Lua instruction, at which the hook would
-         * pause it. */
+        /* Lateness is also checked here, because a task that runs a C function executes no Lua instruction, at which
+         * the hook would pause it. */
         paused = p->why == FLI_LUA_BY_PAUSE || fli_lua_is_late(p->runner);
     }
     fli_lua_preempt_end(p, before);

@@ -245,8 +245,8 @@ void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, but leaves a pending cancel pending. */
 void fli_lua_wait_begin_uncancelled(lua_State *L, fli_lua_proc *p);
-/* Returns true if the running code can wait here: Lua can yield, and a task runs. No task runs in a job of work.run,
- * which is resumed too, so that Lua could yield. */
+/* Returns true if the running code can wait here: Lua can yield, and a task runs. In a job of work.run Lua can yield
+ * too, but no task runs. */
 bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, for a call that often returns without waiting: raises no error where Lua cannot
  * yield. */
@@ -427,8 +427,9 @@ filch_pid fli_lua_check_pid(lua_State *L, int index);
  * the argument (filch_err_detail), so it must not be used for the error of an event. */
 const char *fli_lua_call_error(filch_err err);
 /* Push the results of a Lua function and return their number. fli_lua_return(): `err` was returned by a call; pushes
- * true if it is FILCH_OK, otherwise nil and fli_lua_call_error(). fli_lua_return_refusal(): the same for a call that
- * failed. fli_lua_return_error(): `err` is the error of an event; pushes nil and its text. */
+ * true if it is FILCH_OK, otherwise nil and fli_lua_call_error(). fli_lua_return_refusal(): `err` was returned by a
+ * call that failed; pushes nil and fli_lua_call_error(). fli_lua_return_error(): `err` is the error of an event; pushes
+ * nil and its text. */
 int fli_lua_return(lua_State *L, filch_err err);
 int fli_lua_return_refusal(lua_State *L, filch_err err);
 int fli_lua_return_error(lua_State *L, filch_err err);

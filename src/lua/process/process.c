@@ -225,8 +225,8 @@ static int process_send(lua_State *L)
     return waits ? await_room(L, p, p->next_tag++) : sent(L, p, err);
 }
 
-/* A value that is sent inside a request or reply. `sort` and `id` of the message; `waits`: the mailbox was full, and
- * the send has become a yield with `tag`; `why`: the reason if the value cannot be sent. */
+/* A value that is sent inside a request or reply. `sort`, `id`: kind and id of this message; `waits`: the mailbox was
+ * full, and the send has become a yield with `tag`; `why`: the reason if the value cannot be sent. */
 typedef struct envelope {
     fli_lua_sort    sort;
     uint64_t        id, tag;

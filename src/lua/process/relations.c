@@ -9,7 +9,7 @@
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
 
-/* Reading a name of at most this many bytes takes less than a microsecond. */
+/* Up to this many bytes, a name is read without a check of the budget, because that takes less than a microsecond. */
 enum { BRIEF_NAME = 255 };
 
 static int process_alive(lua_State *L)
@@ -36,8 +36,9 @@ static int go_on_terminate(lua_State *L, int status, lua_KContext unused)
     return fli_lua_return(L, filch_terminate(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1)));
 }
 
-/* Has no entry (host/entries.h): a program that ends a loop which it has just started must not be interrupted in
- * between, or the loops pile up. So the budget is checked here, if reading the name may take long. */
+/* process.terminate() has no entry (host/entries.h), which could pause the caller: a program that starts processes with
+ * endless loops, and terminates each at once, must not be paused before it terminates the loop that it has just
+ * started, or the loops pile up. So this function checks the budget itself, if reading the name may take long. */
 static int process_terminate(lua_State *L)
 {
     if (lua_type(L, 1) == LUA_TSTRING && lua_rawlen(L, 1) > BRIEF_NAME) fli_lua_budget_enter(L, 0, go_on_terminate);

@@ -12,8 +12,8 @@ typedef struct fli_lua_plan {
     filch_spawn_options spawn;
 } fli_lua_plan;
 
-/* Returns the value of an option `name`, which is on top of the stack. Raises an error if it is not a text, or if
- * programs of the host cannot take names (option `without`). */
+/* Returns the value of an option `name`, which is on top of the stack. Raises an error if the value is not a text, or
+ * if the host's option `without` forbids programs to register names. */
 const char *fli_lua_plan_name(lua_State *L);
 
 /* Reads the value on top of the stack as the option `name`. The plan may keep a pointer into the value, which stays

@@ -23,7 +23,7 @@
 #include "lua/preempt/budget.h"
 #include "lua/process/spawn.h"
 
-/* ---- in the new process ----------------------------------------------------------------------------------------- */
+/* ---- starting the new code, in its new state -------------------------------------------------------------------- */
 
 static void push_main(lua_State *L, const fli_lua_start *start)
 {
@@ -54,7 +54,7 @@ int fli_lua_upgrade_begin(lua_State *L)
     return lua_gettop(L);
 }
 
-/* ---- in the old process ---------------------------------------------------------------------------------------- */
+/* ---- replacing the code, in the old state ---------------------------------------------------------------------- */
 
 static void unmonitor(const fli_lua_proc *p, const fli_lua_task *task)
 {
@@ -169,7 +169,9 @@ static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *w
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    if (p->current != &p->main) return; /* `outdated` stays set: the main task checks for new code */
+    /* A task other than the main task only returns: `outdated` stays set, and the main task checks for new code
+     * later. */
+    if (p->current != &p->main) return;
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;

@@ -158,7 +158,8 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
         fli_store_rlx(&p->running, NULL);
     }
     filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : conclude(p, status, count, result);
-    if (ran) fli_lua_preempt_end(p, before); /* not before conclude(), which may run Lua code (__tostring) */
+    /* ends the step only after conclude(), which may run Lua code (__tostring) */
+    if (ran) fli_lua_preempt_end(p, before);
     fli_lua_state_free(job->start.lua, p);
     return err;
 }
