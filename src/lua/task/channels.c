@@ -32,7 +32,8 @@ typedef struct channel {
 enum { BUFFER = 1, TIMER = 2 };                       /* indexes of the user values of a channel */
 enum { OFFER_CHANNEL = 1, OFFER_VALUE = 2 };          /* indexes of the user values of a case that ch:sending made */
 enum { AS_SEND, AS_RECEIVE, AS_ITERATOR, AS_SELECT }; /* fli_lua_wait.style: which call waits, and so what it returns */
-enum { CASES = 1, WAIT = 2 }; /* stack indexes of a call that waits: list of cases, or one channel; the wait */
+/* stack indexes of a call that waits. CASES: the list of cases, or one channel; WAIT: its wait */
+enum { CASES = 1, WAIT = 2 };
 
 static const char channel_key, offer_key, values_key; /* addresses used as registry keys */
 
@@ -157,7 +158,7 @@ static void buffer_take(lua_State *L, channel *ch, int channel_at)
     ch->count--;
 }
 
-/* ---- attempts, which never wait --------------------------------------------------------------------------------- */
+/* ---- attempts to send or receive, which never wait -------------------------------------------------------------- */
 
 /* Gives the value to a waiting receiver or puts it into the buffer. Returns false if neither is possible. Raises an
  * error if the channel is closed. */

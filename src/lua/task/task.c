@@ -16,7 +16,7 @@
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
 
-enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* user values of a task */
+enum { COROUTINE = 1, RESULTS = 2, TRACE = 3, TASK_USERS = 3 }; /* indexes of the user values of a task */
 enum { SUBJECT = 1, WAIT = 2 }; /* stack of a call that waits; SUBJECT is a task, or a list of tasks */
 
 static const char anchors_key, task_key; /* addresses used as registry keys */
@@ -68,9 +68,9 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* Called when the function of the task has returned or failed. An error of the function ends the process, unless a task
- * waits now for this task, so that it gets the error, or this task was cancelled. A task that waited for this task
- * before, until a timeout or a cancel, does not count. */
+/* Called when the function of the task has returned or failed. An error of the function ends the process, unless
+ * another task waits for this task now and gets the error, or this task was cancelled. A task whose wait for this task
+ * has ended before, by a timeout or a cancel, does not count. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -162,7 +162,7 @@ void fli_lua_task_end(fli_lua_proc *p, fli_lua_task *task)
     if (task->next != NULL) task->next->prev = task->prev;
     filch_drop(&task->answer);
     fli_lua_set_away(L, false);
-    (void)push_table(L, &anchors_key); /* the table of anchors exists since the first task was started */
+    (void)push_table(L, &anchors_key); /* the table of anchors exists: it was created when the first task was started */
     lua_pushnil(L);
     lua_rawsetp(L, -2, task);
     lua_pop(L, 1);

@@ -248,7 +248,8 @@ bool fli_lua_answer(fli_lua_proc *p, uint64_t tag, const filch_data *data, filch
     fli_lua_task *task = who_awaits(p, tag);
     if (task == NULL) return false;
     task->awaits = 0;
-    filch_drop(&task->answer); /* an answer that an earlier wait could not unpack: it raised an error */
+    /* drops an answer that is left because an earlier wait raised an error when it unpacked the answer */
+    filch_drop(&task->answer);
     task->error = filch_keep(data, &task->answer);
     if (error != FILCH_OK) task->error = error;
     task->answered = true;

@@ -11,7 +11,7 @@
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
 
-enum { CHANNEL = 1, PERIOD = 2 }; /* arguments of run_timer(); PERIOD 0: the timer fires once */
+enum { CHANNEL = 1, PERIOD = 2 }; /* stack indexes of the arguments of run_timer(); PERIOD 0: the timer fires once */
 
 /* Returns the time of the first tick after both `due` and `now`. Missed ticks are skipped; the other ticks keep their
  * times. */

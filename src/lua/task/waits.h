@@ -30,7 +30,7 @@ typedef struct fli_lua_wait {
     fli_lua_entry *served;  /* the entry by which another task has ended the wait; NULL: none yet */
     uint8_t        outcome; /* fli_lua_outcome, valid if `served` is set */
     uint8_t        style;   /* set and read only by the caller of fli_lua_wait_push() */
-    uint32_t       inbox;   /* number of the case channel.inbox, from 1; 0: none */
+    uint32_t       inbox;   /* channel.select: position (from 1) of channel.inbox in the list of cases; 0: not there */
     uint32_t       count;
     uint32_t       open; /* task.all: number of tasks that have not ended; 0 in every other wait */
     fli_lua_entry  entries[];
