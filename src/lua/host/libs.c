@@ -297,7 +297,7 @@ static void push_loaded(lua_State *L)
 static int library_index(lua_State *L)
 {
     size_t size;
-    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
+    luaL_checktype(L, 1, LUA_TTABLE); /* checked, because a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || size > MEMBER_NAME_MAX || strlen(name) != size) return 0;
     const fli_lua_member *member = find(names_of(L), lua_touserdata(L, lua_upvalueindex(1)), name);
@@ -411,7 +411,7 @@ bool fli_lua_name_of(lua_State *L, int index, const char **library, const char *
 static int global_index(lua_State *L)
 {
     size_t size;
-    luaL_checktype(L, 1, LUA_TTABLE); /* a program can call this function with any argument */
+    luaL_checktype(L, 1, LUA_TTABLE); /* checked, because a program can call this function with any argument */
     const char *name = lua_type(L, 2) == LUA_TSTRING ? lua_tolstring(L, 2, &size) : NULL;
     if (name == NULL || size > MEMBER_NAME_MAX || strlen(name) != size) return 0;
     const fli_lua_names  *names = names_of(L);

@@ -155,7 +155,7 @@ TEST(a_stack_that_moves_is_reported)
     assert_true(moves_with(85 * 16, 45 * 16, 0));
     assert_true(moves_with(45 * 16, 48 * 16, 0));
     assert_true(moves_with(40 * 16, 80 * 16, 0));
-    assert_true(moves_with(48 * 16, 85 * 16, 0)); /* 48 * 16 is the size of 32 nodes too */
+    assert_true(moves_with(48 * 16, 85 * 16, 0)); /* a stack, although 32 nodes also have 48 * 16 bytes */
     assert_true(moves_with(85 * 16, 48 * 16, 0));
     assert_true(moves_with(1285 * 16, 2565 * 16, 0));
 }

@@ -249,7 +249,7 @@ TEST(pids_of_other_schedulers_differ_from_local_pids)
     assert_false(lua_compare(L, -1, 2, LUA_OPEQ));
     lua_newtable(L);
     lua_setmetatable(L, -2);
-    assert_false(fli_lua_to_pid(L, -1, &got)); /* a userdata with another metatable */
+    assert_false(fli_lua_to_pid(L, -1, &got)); /* a userdata with another metatable is not a pid */
     assert_true(lua_getmetatable(L, 2));
     lua_getfield(L, -1, "__metatable"); /* the metatable is protected, so a program cannot set it for another value */
     assert_true(lua_isboolean(L, -1));
