@@ -18,7 +18,7 @@ const char *cli_ink_on(FILE *file, cli_ink ink)
     return codes[ink];
 }
 
-/* How long to wait if a pipe is full. */
+/* How long a write waits for space in a full pipe. */
 #define WAIT_NS FILCH_MILLISECONDS(100)
 
 /* Standard output and standard error. Used by the main thread only. */
