@@ -580,8 +580,7 @@ void fli_lua_libs_install(lua_State *L)
     lua_pushcfunction(L, fli_lua_pid_text);
     lua_setfield(L, -2, "__tostring");
     lua_pushboolean(L, 0);
-    /* hides the metatable of pids from programs, so that a pid is never shown as another text */
-    lua_setfield(L, -2, "__metatable");
+    lua_setfield(L, -2, "__metatable"); /* hides the metatable, so that a program cannot change the text of pids */
     lua_setmetatable(L, -2);
     lua_pop(L, 1);
 }

@@ -474,8 +474,7 @@ static bool write_function(const writer *w, int index, const frame *up, unsigned
         return true;
     }
     if (depth >= FLI_LUA_DEPTH_MAX) return refuse(w, up, "nested too deep to be sent: at most 100 levels");
-    /* The budget is checked for each function, because its code may have to be dumped. */
-    if (fli_lua_budget_over(w->L)) return refuse_time(w, up);
+    if (fli_lua_budget_over(w->L)) return refuse_time(w, up); /* checked, because the code may have to be dumped */
     int env = fli_lua_env_of(w->L, index);
     if (!fli_lua_function_add(functions, lua_topointer(w->L, index), &number)) return refuse_size(w, up);
     if (!attach_code(w, index, env, &code, &variables)) return refuse_size(w, up);

@@ -35,8 +35,7 @@ enum { GROWTHS_MAX = 6, SLOT = 16, EXTRA = LUA_VERSION_RELEASE_NUM < 50403 ? 0 :
 
 int fli_lua_raise_final(lua_State *L, fli_lua_proc *p)
 {
-    /* sets the hook, which ends a pending __close handler before the handler's first instruction */
-    if (p->runaway) fli_lua_preempt_arm(L);
+    if (p->runaway) fli_lua_preempt_arm(L); /* the hook ends each __close handler before its first instruction */
     return lua_error(L);
 }
 
@@ -173,8 +172,7 @@ bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size)
     fli_lua_proc *p = (fli_lua_proc *)heap; /* its first member */
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL || !is_stack(size)) return true;
-    /* the budget is spent: also refuses the second request, which Lua makes after a full collection */
-    if (p->runaway) return false;
+    if (p->runaway) return false; /* the budget is spent: refuses also the second request, after a collection */
     /* `again`: the heap has refused the last request, so Lua has run a full collection and now asks a second time.
      * The time since the last check of the budget went into that collection, so the stack may grow without a check. */
     bool again = heap->refused;

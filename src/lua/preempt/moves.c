@@ -129,8 +129,7 @@ int fli_lua_moves_pause(lua_State *L, fli_lua_proc *p, int count)
         fli_lua_preempt_arm_returns(L);
         return count;
     }
-    /* removes the hook, because a hook that runs when a function returns may itself move the stack */
-    fli_lua_preempt_disarm(L, p);
+    fli_lua_preempt_disarm(L, p); /* removes the hook: when it runs at a return, it may itself move the stack */
     p->why = FLI_LUA_BY_PAUSE;
     return lua_yieldk(L, 0, count, return_results);
 }

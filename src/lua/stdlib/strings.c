@@ -135,8 +135,7 @@ static void prepare_text(lua_State *L, int arg)
 {
     int type = lua_type(L, arg);
     if (type != LUA_TTABLE && type != LUA_TUSERDATA && type != LUA_TLIGHTUSERDATA) return;
-    /* after a pause go_on_format() begins again, but finds the arguments converted so far as strings */
-    if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_format);
+    if (fli_lua_budget_due(L)) fli_lua_pause(L, 0, go_on_format); /* a pause keeps the values converted so far */
     luaL_tolstring(L, arg, NULL);
     lua_replace(L, arg);
 }
