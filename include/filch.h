@@ -236,7 +236,7 @@ typedef struct filch_receiver {
  *   filch_str/bytes                   copies the bytes once: up to 24 bytes into the event, more into a shared block
  *   filch_move                        takes the memory and frees it with your function; no copy
  *   filch_share                       as filch_move, but reference counted: many sends and filch_keep make no copy
- *   event->data passed on             shares the block; no copy
+ *   event->data, if you pass it on    shares the block of the event; no copy
  *
  * A filch_data made by str/bytes/move *lends* its memory until it is sent. A filch_data made by filch_share or
  * filch_keep holds a reference, which filch_drop releases. Send, yield, complete and done never take that reference:
@@ -389,9 +389,9 @@ typedef enum filch_event_type {
                                 after the messages in the mailbox (filch_sched_stop). `error` is the reason: after
                                 filch_cancel_with, the reason of that call; otherwise that of a cancelled scope of the
                                 process, as filch_ctx_cancelled returns it; otherwise FILCH_ECANCELLED. After
-                                filch_cancel_with, `from` is the process that cancelled, and `data` is the
-                                `deadline_ns` of that call (filch_as_int), which counts from the call, not from this
-                                event; 0 stands for no deadline, too */
+                                filch_cancel_with, `from` is the process that cancelled, and `data` is the `deadline_ns`
+                                of that call (filch_as_int), which counts from the call, not from this event; it is 0
+                                also if that call gave FILCH_FOREVER (no deadline) */
     FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number of messages dropped since the
                                 last event of this type */
     /* Notices. Like completions, notices are delivered before messages, also to a process that waits (filch_wait). If
@@ -888,7 +888,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_tag_cancel(filch_out *out, uint64
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies or shares `data`; takes a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   (an ended receiver: error of the completion)
+ * Errors:  FILCH_EINVAL   FILCH_ENOMEM   FILCH_ETOOBIG   FILCH_ESTATE  outside of that step
+ *          (all other errors of filch_send, such as FILCH_EDEAD, are errors of the completion)
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_send(filch_out *out, uint64_t tag, filch_pid to, filch_data data);
 
@@ -1223,7 +1224,7 @@ typedef struct filch_supervisor {
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
      * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is made
      * longer or shorter at random, by up to half of `jitter` (per mille of the wait); a simulated run with the same
-     * seed has the same waits. If there is no memory for the timer of a wait, the wait is as long: the supervisor is
+     * seed has the same waits. A wait has its full length even if there is no memory for its timer: the supervisor is
      * then stepped again and again, and reads the clock, until there is memory or the wait is over. */
     uint64_t           backoff_ns;      /* 0: no wait */
     uint64_t           backoff_max_ns;  /* 0: 30 s */
@@ -1561,7 +1562,7 @@ typedef struct filch_report {
  * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
  * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the thread that calls stop runs the processes.
  *
- * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  until the deadline, and briefly after.
+ * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  at most until shortly after the deadline.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
  * Errors:  FILCH_OK         no process was ended by force
@@ -1699,7 +1700,7 @@ FILCH_API void filch_node_destroy(filch_node *node);
 FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type,
                                                   const filch_spawn_options *options, filch_pid *pid);
 
-/* ---- threads of the host ------------------------------------------------------------------------------------ */
+/* ---- threads of the host program ---------------------------------------------------------------------------- */
 
 /* Functions by which a thread that is not a worker waits for processes. While the thread waits, a process of the
  * scheduler (type "filch.call") acts for it: that process counts against `max_processes` and in filch_stats, and
@@ -1859,28 +1860,30 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
 
 /* Sockets, files, programs and signals, as yields. The worker that runs the process makes the system call at once; if
  * the call would block, the yield waits until the descriptor is ready, without occupying a thread. The worker that
- * finds the descriptor ready makes the system call and steps the process next. Opening and using files, looking up
- * names and starting programs may block, so they run on threads of the work pool. Each of these kinds has its own limit
- * and queue, so calls that never return (a FIFO without a writer, a dead name server) hold up no other kind. Of each
- * kind 4 calls run at once; a call that has run for 50 ms no longer counts among these 4, so up to 64 calls of a kind
- * may run. Further calls wait in a queue without a limit; while 64 calls of a kind do not return, no further call of
- * that kind begins.
+ * finds the descriptor ready makes the system call and steps the process next.
+ *
+ * Four kinds of calls may block, so they run on threads of the work pool: opening files and commands on paths,
+ * operations on open files, lookups of names, and starts of programs. Each kind has its own limit and queue, so calls
+ * that never return (a FIFO without a writer, a dead name server) hold up no other kind. Of each kind 4 calls run at
+ * once; a call that has run for 50 ms no longer counts among these 4, so up to 64 calls of a kind may run. Further
+ * calls wait in a queue without a limit; while 64 calls of a kind do not return, no further call of that kind begins.
  *
  * A *stream* names an open socket, file, program or other descriptor. It belongs to the process that opened it and is
  * closed when that process ends; filch_stream_give passes it to another process. A command with the id of a stream that
- * is closed, was given away, or belongs to another process fails with FILCH_ESTREAM, even after the slot of the stream
- * was reused. One read and one write may be outstanding per stream; a second one fails with FILCH_EBUSY.
+ * is closed, was given away, or belongs to another process fails with FILCH_ESTREAM, even if a later stream uses the
+ * memory of that stream. One read and one write may be outstanding per stream; a second one fails with FILCH_EBUSY.
  *
  * A failure is reported as the error of the event. If the system gave an error number (errno), it is the data of the
  * event (filch_as_int).
  *   FILCH_EEND       the peer writes no more. data: the last bytes, if they are fewer than the read asked for
  *   FILCH_ERESET     the peer is gone; bytes that were written may be lost
- *   FILCH_EDEADLINE  timeout_ns has passed, and a last attempt would still have to wait: bytes that have arrived by
- *                    then are delivered, even if the runtime checks late. Bytes that a read of a socket or pipe has
- *                    received stay for the next read. A write may have written a part: close the stream. An operation
- *                    on a file is a call on a thread of the work pool and is not interrupted: until it returns, the
- *                    file is FILCH_EBUSY; the bytes that it reads are dropped, and the position of the file is not
- *                    known afterwards; a file that it opens is closed
+ *   FILCH_EDEADLINE  timeout_ns has passed, and one last attempt after that time has not completed the operation. So a
+ *                    read succeeds if enough bytes arrived in time, even if the runtime checks late. If some bytes
+ *                    arrived, but too few (filch_yield_read_exactly, _until), they stay in the stream of the socket or
+ *                    pipe for the next read. A write may have written a part of its bytes: close the stream. An
+ *                    operation on a file runs on a thread of the work pool and is not interrupted: until it returns,
+ *                    other commands on the file fail with FILCH_EBUSY; the bytes that it reads are dropped, and the
+ *                    position of the file is not known afterwards; a file that it opens is closed
  *   FILCH_ECANCELLED by filch_yield_io_cancel or filch_yield_tag_cancel, or by closing the stream. A stop alone cancels
  *                    no operation
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
@@ -1892,11 +1895,13 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  * A peer cannot occupy a worker: an operation moves at most 256 KiB at a time, even if the system had more, and
  * continues after all other ready descriptors and ready processes; timers are checked before it continues.
  *
- * A write to a peer that has closed raises no signal (no SIGPIPE). In simulation (filch_sim_run) real I/O is refused:
- * FILCH_ESTATE, and the run ends with FILCH_SIM_REFUSED; register handlers of your own for these ids
- * (filch_registry_remove, _add), and read their commands with filch_io_read. A library built without I/O (FILCH_IO=OFF)
- * returns FILCH_ECOMMAND. filch_stream_* are calls, not yields: a black box does not record them, and in a replay they
- * return FILCH_ESTREAM or FILCH_EINVAL. */
+ * A write to a peer that has closed raises no signal (no SIGPIPE).
+ *
+ * In a simulation (filch_sim_run) real I/O is refused: it fails with FILCH_ESTATE, and the run ends with
+ * FILCH_SIM_REFUSED. To simulate I/O, register handlers of your own for the I/O commands (filch_registry_remove, _add);
+ * a handler decodes its command with filch_io_read. In a library built without I/O (FILCH_IO=OFF), the I/O yields
+ * complete with FILCH_ECOMMAND. filch_stream_* are calls, not yields: a black box does not record them, and in a replay
+ * they return FILCH_ESTREAM or FILCH_EINVAL. */
 typedef struct filch_stream {
     uint64_t id; /* 0: none */
 } filch_stream;
@@ -1935,7 +1940,7 @@ typedef struct filch_socket_options {
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `address` and `options` (NULL: defaults).
- * Errors:  FILCH_EINVAL  no address or a very long one, unknown options (not an address: error of the completion)
+ * Errors:  FILCH_EINVAL  `address` is NULL or very long, unknown options (not an address: error of the completion)
  *          FILCH_ENOMEM   FILCH_ESTATE  outside of that step
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_connect(filch_out *out, uint64_t tag, const char *address,
@@ -2040,7 +2045,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 FILCH_API FILCH_MUST_USE filch_err filch_stream_give(filch_out *out, filch_stream stream, filch_pid to);
 FILCH_API FILCH_MUST_USE filch_err filch_stream_take(filch_out *out, const filch_data *data, filch_stream *stream);
 
-/* ---- descriptors that the host or a library owns ---- */
+/* ---- descriptors that the host program or a library owns ---- */
 
 enum {
     FILCH_POLL_IN = 1,    /* reading would not wait: there are bytes, a connection, or an end of file */
@@ -2049,11 +2054,11 @@ enum {
     FILCH_POLL_HANGUP = 8 /* only in the result: the peer is gone */
 };
 
-/* Poll: waits until the descriptor `fd`, which the host or a library owns, is ready for one of `events` (FILCH_POLL_IN,
- * FILCH_POLL_OUT or both). Completes with what the descriptor is ready for (filch_as_int), including
+/* Poll: waits until the descriptor `fd`, which the host program or a library owns, is ready for one of `events`
+ * (FILCH_POLL_IN, FILCH_POLL_OUT or both). Completes with what the descriptor is ready for (filch_as_int), including
  * FILCH_POLL_ERROR and _HANGUP, whether requested or not. As poll(2): it reports a state, so a second poll without a
- * read in between completes synchronously; regular files are always ready. Nothing is read, and the descriptor's
- * flags are not changed.
+ * read in between completes synchronously; regular files are always ready. Nothing is read, and the descriptor's flags
+ * are not changed.
  *   FILCH_EDESC       `fd` is not open
  *   FILCH_EDEADLINE   timeout_ns has passed and the descriptor is not ready. 0: does not wait
  *   FILCH_ECANCELLED  by filch_yield_poll_cancel or filch_yield_tag_cancel
@@ -2324,7 +2329,7 @@ typedef struct filch_io_request {
     size_t      byte_count;
 } filch_io_request;
 
-/* Reads the request of a command with the id of an I/O command.
+/* Decodes the arguments of an I/O command, for a handler of yours that has been called with `command`.
  *
  * Thread:  inside the handler.                                  Blocks:  never.
  * Owns:    fills *request; its pointers are valid as long as the command.
@@ -2352,8 +2357,8 @@ typedef struct filch_stats {
     uint64_t sent;        /* messages accepted */
     uint64_t undelivered; /* messages that were refused because the receiver had ended, or not read before it ended;
                              also those of filch_close_unread */
-    uint64_t refused;     /* sends that returned FILCH_EFULL because of a full mailbox. A send in Lua that waits for
-                             space after that is counted too */
+    uint64_t refused;     /* sends that returned FILCH_EFULL because of a full mailbox. A send of a Lua process that
+                             finds the mailbox full and then waits for space is counted too */
     uint64_t dropped;     /* messages dropped by a mailbox policy */
     uint64_t yields;      /* commands passed to their handler. Commands of a failed step are dropped and not counted */
     uint64_t completions;
@@ -2432,7 +2437,7 @@ typedef void (*filch_sim_later_fn)(filch_sched *sched, void *arg);
 
 typedef enum filch_sim_verdict {
     FILCH_SIM_OK,      /* no violation */
-    FILCH_SIM_FAILED,  /* filch_sim_fail, or the scenario or check returned an error */
+    FILCH_SIM_FAILED,  /* filch_sim_fail was called, or the scenario or check returned an error */
     FILCH_SIM_BLOCKED, /* a process waits for a yield that cannot complete any more */
     FILCH_SIM_ENDLESS, /* more than `steps_max` steps */
     FILCH_SIM_REFUSED  /* a process made a call with a result that the seed cannot repeat; `text` names the call */
@@ -2476,9 +2481,9 @@ typedef struct filch_sim_options {
     uint64_t          jump_ns;    /* 0: 1 s */
     filch_describe_fn describe;   /* describes messages in the chart; NULL: the chart shows the size of messages */
     void             *describe_user;
-    uint32_t          late_timer; /* rate of timers that, when they are due, are held back until after the next other
-                                     timer has fired, however late that timer is due, and up to `jump_ns` longer. No
-                                     timer is early. Tickers are never held back */
+    uint32_t          late_timer; /* rate of timers that are held back when they are due. Such a timer fires up to
+                                     `jump_ns` after the timer that is due next, however late the next timer is due; it
+                                     may be held back again. No timer is early. Tickers are never held back */
     uint32_t spare;               /* 0 */
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
@@ -2667,8 +2672,8 @@ FILCH_API void filch_assert_failed(const char *file, int line, const char *text)
 typedef uint64_t filch_half __attribute__((vector_size(16)));
 #endif
 
-/* Values of filch_data.form that the inline functions know. Every form but these two has the address of its bytes in
- * the first word of `as`, and their number in the second. */
+/* Values of filch_data.form that the inline functions know. A form other than FILCH_FORM_VALUE and FILCH_FORM_INLINE
+ * has the address of its bytes in the first word of `as`, and the number of its bytes in the second word. */
 #define FILCH_FORM_VALUE 0  /* no bytes */
 #define FILCH_FORM_INLINE 1 /* the bytes are in as.bytes, and `small` is their number */
 #define FILCH_FORM_LENT 2   /* made by filch_str or filch_bytes */
@@ -2754,8 +2759,8 @@ FILCH_INLINE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data d
     if (words[0] <= FILCH_KIND_PTR) return filch_send_value(sched, to, words[0], words[1], words[2]);
     if (words[0] >> 8 != FILCH_FORM_LENT) return filch_send_any(sched, to, data);
 #if SIZE_MAX == UINT64_MAX
-    /* Reads `data` as words: if it read the fields, the compiler would keep a second copy of `data` in memory, for
-     * values too. */
+    /* Reads `data` as words. If this function read the fields of `data`, the compiler would keep a second copy of
+     * `data` in memory, also for values. */
     return filch_send_lent(sched, to, words[0] & 0xff, (const void *)(uintptr_t)words[1], (size_t)words[2]);
 #else
     return filch_send_lent(sched, to, words[0] & 0xff, data.as.ref.at, data.as.ref.size);

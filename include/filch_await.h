@@ -157,8 +157,8 @@ static inline void filch_await_begin(filch_await *at, const filch_event *events,
     } while (at->left > 0 && at->next->type == FILCH_EVENT_CANCEL);
     if (at->tidying) return;
     at->reason = events[0].error != FILCH_OK ? events[0].error : FILCH_ECANCELLED;
-    at->line = FILCH_AWAIT_LINE_FINALLY; /* a step without FILCH_FINALLY then jumps to the `default` label of
-                                            FILCH_END */
+    at->line = FILCH_AWAIT_LINE_FINALLY; /* with this value, a step without FILCH_FINALLY jumps to the `default` label
+                                            of FILCH_END */
 }
 
 static inline filch_err filch_await_end(filch_await *at)

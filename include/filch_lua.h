@@ -101,8 +101,8 @@ typedef struct filch_lua_options {
     int32_t  signal;     /* signal that the watchdog thread sends to a worker to interrupt it; 0: the watchdog uses no
                             signal */
     uint32_t    rights;  /* FILCH_LUA_MAY_* bits */
-    const char *path;    /* templates of the files that `require` tries, as "lib/?.lua;lib/?/init.lua";
-                            copied; NULL: "./?.lua" */
+    const char *path;    /* path patterns of the files that `require` tries, as "lib/?.lua;lib/?/init.lua"; copied;
+                            NULL: "./?.lua" */
     /* NULL: standard output. A process waits until standard output has accepted its line. Where Lua cannot yield, the
      * process does not wait, and a line for which the output buffer has no space is dropped and counted */
     filch_lua_write_fn   print;
@@ -113,8 +113,8 @@ typedef struct filch_lua_options {
     void                *on_failure_user;
     filch_lua_open_fn    open; /* NULL: no functions of your own */
     void                *open_user;
-    uint32_t             count; /* with FILCH_LUA_WATCH_COUNT: instructions between two clock readings; 0: 10,000. In
-                                   a simulation, for every `watch`: instructions between two interruptions; 0: drawn
+    uint32_t             count; /* with FILCH_LUA_WATCH_COUNT: instructions between two clock readings; 0: 10,000. In a
+                                   simulation, whatever `watch` is: instructions between two interruptions; 0: drawn
                                    from the seed */
     const char *roots;          /* folders, separated by ';', from which code may be loaded besides those of
                                    `path`; copied; NULL: none */
