@@ -64,8 +64,8 @@ typedef struct msg_timer {
     entry    e;
     uint64_t period_ns;   /* ticker: time between two ticks */
     bool     message_due; /* ticker: `unread` is not 0, but the message about these ticks could not be sent */
-    uint64_t serial;      /* serial of the process that gets the message or the flag; 0: none */
-    uint64_t tag;         /* tag of the message; alarm: the cookie */
+    uint64_t serial;      /* serial of the process that gets the message, or whose flag is set; 0: none */
+    uint64_t tag;         /* tag of the timer's message; of an ALARM: the cookie for hooks.alarm */
     /* timer or ticker: the node for its first message, allocated when the timer is armed */
     fli_event_node *node;
     /* Bits: high 32 = generation, low 32 = unread ticks.  writes: the worker that fires the ticker, and the worker that
@@ -293,13 +293,14 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
 /* Lowers away_ns to `ns`, the next_ns of a shard whose owner is away. Called after the owner has gone away, and after
  * each write that lowers the next_ns of such a shard.
  *
- * PAIR timers.away, release half. Always a read-modify-write, also if away_ns is low enough already, because a worker
- * that collects swaps away_ns before it looks at the shards. Either this CAS comes before that swap, and the worker
- * sees that the owner is away, and its next_ns. Or the CAS comes after the swap, and lowers what the worker has left. A
- * load alone could read the old value of away_ns while the worker reads the old value of `away`: then the timer would
- * not be published.
+ * PAIR timers.away, release half. Always a read-modify-write, also if away_ns is low enough already, because
+ * collect_away() swaps away_ns before it reads the shards. If this CAS comes before the swap, the worker in
+ * collect_away() sees that the owner is away, and sees the next_ns of its shard. If this CAS comes after the swap, it
+ * lowers the value that the swap has stored. A load alone could read the old value of away_ns while the worker in
+ * collect_away() reads the old value of `away`: then away_ns would be later than the timer.
  *
- * FLI_NEVER: there is no timer to publish. A thread that arms one later sees under the lock that the owner is away. */
+ * If `ns` is FLI_NEVER, the shard has no timer, and nothing is lowered. A thread that later arms a timer in the shard
+ * sees under the lock that the owner is away, and calls this function. */
 static void lower_away(fli_timers *timers, uint64_t ns)
 {
     if (ns == FLI_NEVER) return;
@@ -583,7 +584,7 @@ static bool is_due(const fli_timer_shard *shard, bool own, uint64_t now_ns)
 }
 
 /* Moves due timers from the wheel of `shard` to the batch, until the batch has `room` timers. `own`: the wheel of the
- * calling worker. The wheel of another worker is left alone while a third worker holds its lock. */
+ * calling worker. The wheel of another worker is skipped if its lock is held. */
 static void collect(fli_timer_shard *shard, bool own, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     if (FLI_LIKELY(!is_due(shard, own, now_ns)) || r->count == room) return;
@@ -705,8 +706,8 @@ void fli_timers_set_away(fli_timers *timers, uint32_t index, bool away)
         fli_store_rlx(&shard->away, false);
         return;
     }
-    /* Under the lock: a thread that arms a timer in this shard either has written next_ns before, or sees that the
-     * owner is away. */
+    /* The store to `away` is made under the lock. So a thread that arms a timer in this shard either has written
+     * next_ns before the store, or sees that the owner is away. */
     fli_mutex_lock(&shard->lock);
     fli_store_rlx(&shard->away, true);
     uint64_t next_ns = fli_load_rlx(&shard->next_ns);

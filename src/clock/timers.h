@@ -55,8 +55,8 @@ void fli_timers_fini(fli_timers *timers);
 /* Handles every clock command. Thread: the worker that dispatches the command. */
 filch_err fli_timers_handle(fli_timers *timers, const filch_command *command, filch_receiver receiver);
 
-/* Fires all timers that are due at `now_ns`, except those whose owner is not late enough. Returns how many timers it
- * fired. Thread: a worker. */
+/* Fires the timers that are due at `now_ns`: those of the calling worker, those of owners that are away, and those of
+ * all other workers that are late by FLI_TIMERS_HELP_NS. Returns how many timers it fired. Thread: a worker. */
 uint32_t fli_timers_poll(fli_timers *timers, uint64_t now_ns);
 /* As fli_timers_poll(), but fires at most `most` timers; further due timers fire in a later call. Every second call
  * begins with the wheel of the calling worker and the other calls with the wheels of other workers, so that no wheel is

@@ -300,9 +300,8 @@ TEST(the_tick_count_of_an_unknown_ticker_is_one)
     begin(&b);
     fli_proc *p = spawn(&b);
     int64_t   id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
-    same(fli_timers_ticks(&timers, (uint64_t)id),
-         1);                                        /* no tick has fired yet: a message stands for at least one tick */
-    same(fli_timers_ticks(&timers, UINT32_MAX), 1); /* 1: no ticker has this id */
+    same(fli_timers_ticks(&timers, (uint64_t)id), 1); /* 1: no tick has fired yet, but the number is at least 1 */
+    same(fli_timers_ticks(&timers, UINT32_MAX), 1);   /* 1: no ticker has this id */
     same(fli_timers_poll(&timers, fli_clock_ns() + 3 * HOUR_NS + TICK_NS), 1);
     /* 1: the generation in the id is not the generation of the entry */
     same(fli_timers_ticks(&timers, (uint64_t)id + (UINT64_C(1) << 32)), 1);
@@ -412,7 +411,8 @@ static void abandon_it(bench *b)
     fli_timers_abandon(&timers, (uint64_t)firing_id);
 }
 
-/* The timer fires between two times at which the lock is held. The `ready` hook runs meanwhile: the entry is FIRING. */
+/* A timer fires while its shard is not locked. In this test the `ready` hook abandons a ticker while it fires (its
+ * entry is FIRING). */
 TEST(a_ticker_cancelled_while_it_fires_is_gone)
 {
     bench b;
@@ -425,7 +425,8 @@ TEST(a_ticker_cancelled_while_it_fires_is_gone)
     same(fli_timers_poll(&timers, start_ns + HOUR_NS + TICK_NS), 1);
     while_firing = NULL;
     same(fli_timers_count(&timers), 0);
-    expect_message(&b, p, 6, 1); /* the ticker was abandoned when its message was already being sent */
+    expect_message(&b, p, 6, 1); /* the ticker was abandoned while its message was being sent, so the message has
+                                    arrived */
     same(fli_timers_poll(&timers, start_ns + 9 * HOUR_NS), 0);
     expect_nothing(&b, p);
     same(cancel(&b, p, firing_id), 0);
@@ -522,10 +523,10 @@ TEST(an_abandoned_ticker_is_freed_with_unread_ticks)
     for (int i = 0; i < 3; i++) {
         firing_id = arm(&b, p, FILCH_CMD_TICKER, HOUR_NS, 6);
         assert_true(bench_settle(&b, p, FLI_IDLE));
-        if (i == 1) while_firing = cancel_and_abandon_it; /* abandoned while it fires */
+        if (i == 1) while_firing = cancel_and_abandon_it; /* the ticker is abandoned while it fires */
         same(fli_timers_poll(&timers, fli_clock_ns() + HOUR_NS + TICK_NS), 1);
         if (i == 1) same(expect_completion(&b, p, 9), 1);
-        if (i == 2) same(cancel(&b, p, firing_id), 1); /* abandoned while it is UNREAD */
+        if (i == 2) same(cancel(&b, p, firing_id), 1); /* the ticker is abandoned while its entry is UNREAD */
         abandon_it(&b);
         int64_t next = arm(&b, p, FILCH_CMD_TIMER, HOUR_NS, 7);
         same((uint32_t)next, (uint32_t)firing_id);
@@ -873,7 +874,7 @@ TEST(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due)
     begin_with(&b, SHARDS);
     for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&timers, i, false);
     fli_proc *p = spawn(&b);
-    /* Armed before the owner goes away, and after. */
+    /* The sleep of worker 4 is armed before worker 4 goes away, the sleep of worker 8 after worker 8 has gone away. */
     sleep_at(&b, p, 4);
     fli_timers_set_away(&timers, 4, true);
     fli_timers_set_away(&timers, 8, true);
@@ -882,8 +883,8 @@ TEST(a_worker_fires_the_timers_of_owners_that_are_away_when_they_are_due)
     same(fli_timers_help_ns(&timers, 0), first_ns);
     same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
     for (int i = 0; i < SHARDS; i++) same(fli_timers_poll_near(&timers, first_ns - 1, UINT32_MAX), 0);
-    /* Each poll fires one of the two; the other one stays published. The two shards that a poll looks at in turn are
-     * others. */
+    /* Each poll fires one of the two sleeps, and away_ns keeps the time of the other sleep. With next_other set to 1, a
+     * poll looks at the shards 1 and 2, and finds the sleeps in the shards 4 and 8 only because of away_ns. */
     for (int i = 0; i < 2; i++) {
         timers.shards[0].next_other = 1;
         same(fli_timers_poll_near(&timers, second_ns, 1), 1);
@@ -906,7 +907,8 @@ TEST(a_timer_that_is_armed_for_an_owner_that_is_away_fires_when_it_is_due)
     end(&b);
 }
 
-/* The owner publishes the first tick when it goes away; the worker that fires a tick publishes the next one. */
+/* When the owner goes away, it lowers away_ns to the first tick. The worker that fires a tick lowers away_ns to the
+ * next tick. */
 TEST(a_ticker_of_an_owner_that_is_away_ticks_in_time)
 {
     bench b;

@@ -8,8 +8,8 @@
 #include <stdint.h>
 
 /* Ticks of 2^14 ns, 16 us. Rounding up to a tick makes a timer 8 us late on average, which is little compared with the
- * 30-85 us that waking a parked thread takes. The tick does not decide how often a worker wakes: sched/sentinel.c
- * enforces a minimum time between two wakes. See docs/design/timers.md. */
+ * 30-85 us that waking a parked thread takes. The tick does not decide how often a worker wakes: after several timers
+ * have fired at once, sched/sentinel.c delays the next wake-up for timers. See docs/design/timers.md. */
 #define FLI_WHEEL_TICK_BITS 14
 
 /* The levels cover 2^40 ticks, 208 days; later timers are allowed and are moved more often. */
