@@ -108,8 +108,8 @@ static filch_err handle_adopt(fli_io *io, const filch_command *command, const fi
     }
     filch_err err = fli_stream_make(io, command->from.serial, NULL, own, kinds[kind], &s);
     if (err != FILCH_OK) return err;
-    /* Connections that a listener accepts inherit `is_unix` from it. `own` cannot be closed here meanwhile: only the
-     * process that yields this command can close the new stream. */
+    /* Connections that a listener accepts inherit `is_unix` from it. `own` cannot be closed before its address is read,
+     * because only the process that has yielded this command can close the new stream. */
     if (kind == FLI_DESC_LISTENER && fli_net_address(own, false, &address) == 0)
         s->is_unix = fli_address_is_unix(&address);
     /* `short_reads` is set unless the descriptor is a regular file: a read from a terminal, a packet socket or a FIFO

@@ -50,7 +50,7 @@ typedef struct fli_io_local {
     alignas(FLI_LINE) void *block; /* NULL: not allocated yet */
     uint8_t *bytes;
     size_t   used;
-    size_t   left;  /* bytes left of the budget that fli_budget_begin() has set */
+    size_t   left;  /* bytes that the worker may still move: the rest of its budget (fli_budget_begin) */
     size_t   moved; /* bytes moved since fli_io_clock_due last returned true */
 } fli_io_local;
 

@@ -29,7 +29,7 @@ filch_err fli_job_submit(fli_io *io, fli_job *job, fli_lane lane, const filch_co
                          uint64_t timeout_ns, uint64_t *timer)
 {
     filch_err err = set_deadline(io, receiver, timeout_ns, timer);
-    /* copied, because `timer` may point into the job, and the job may be freed once it is submitted */
+    /* copied, because `timer` may point into the job, and the job may be freed at any time after it is submitted */
     uint64_t set = *timer;
     job->lane = lane;
     job->owner = (fli_job_owner){ command->from.serial, receiver.tag, command->id };

@@ -183,9 +183,10 @@ static fli_io_result attempt(fli_io *io, fli_stream *s, fli_op *op)
 }
 
 /* Sets an alarm for the timeout of the operation, or for an earlier time at which the operation must be attempted
- * again. `later`: the last attempt ended because the budget was used up. Returns FILCH_EDEADLINE if the operation must
- * not wait (`at_once`) and `later` is false. If `at_once` and `later` are both true, the alarm is due now: the
- * operation needs one more attempt, and the poller would report the descriptor only when new bytes come. */
+ * again. `later`: the last attempt ended early, for example because it had moved as many bytes as the budget allows.
+ * Returns FILCH_EDEADLINE if the operation must not wait (`at_once`) and `later` is false. If `at_once` and `later` are
+ * both true, the alarm is due now, because the operation needs one more attempt, and the poller does not report the
+ * descriptor if the system has no more bytes. */
 static filch_err set_alarm(fli_io *io, fli_stream *s, fli_direction direction, bool later)
 {
     fli_op  *op = &s->ops[direction];
@@ -222,7 +223,7 @@ static void note_report(fli_stream *s, fli_direction direction)
 void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_first)
 {
     fli_op *op = &s->ops[direction];
-    bool    later = false; /* true: the last attempt used up the budget, and the system may have more bytes */
+    bool    later = false; /* true: the last attempt ended early, for example at the end of its budget of bytes */
     for (bool tries = try_first;; tries = !later) {
         if (tries) {
             fli_io_result result = attempt(io, s, op);
@@ -233,7 +234,7 @@ void fli_op_run(fli_io *io, fli_stream *s, fli_direction direction, bool try_fir
             later = result.later;
         }
         filch_err err = set_alarm(io, s, direction, later);
-        /* The requeue must come before the operation is armed: once it is armed, another thread may close the
+        /* The requeue must come before the operation is armed: as soon as it is armed, another thread may close the
          * descriptor, and the system may reuse the descriptor number. */
         if (err == FILCH_OK && later) err = fli_stream_requeue(io, s);
         fli_arm arm = err == FILCH_OK ? fli_stream_state_arm_op(&s->state, direction) : FLI_ARM_CANCELLED;

@@ -79,8 +79,8 @@ static fli_io_result start_program(fli_io *io, fli_stream *s, filch_program *sta
     if (serial == 0 || !fli_yield_is_pending(io->rt, op->receiver.key)) return fli_io_result_err(FILCH_ECANCELLED);
     int why = start(io, op, &program);
     if (why == -EAGAIN)
-        /* EAGAIN of fork means that the limit of processes is reached. The operation fails instead of waiting, because
-         * the poller does not report when some process of the system ends. */
+        /* EAGAIN of fork means that the system allows no further process. The operation fails instead of waiting,
+         * because the poller does not report when another process of the system ends. */
         return refused(EAGAIN);
     if (why != 0) return fli_io_result_failed(why);
     s->pid = program.pid;

@@ -47,7 +47,7 @@ void fli_io_filled(fli_io *io, size_t size)
     /* Rounds `size` up, because the bytes of the next read must start at a multiple of 8. */
     fli_io_local *local = &io->locals[fli_current_worker(io->rt)->index];
     local->used += (size + 7) & ~(size_t)7;
-    FLI_ASSERT(local->used <= BLOCK_BYTES); /* also after rounding up, because BLOCK_BYTES is a multiple of 8 */
+    FLI_ASSERT(local->used <= BLOCK_BYTES); /* true also after rounding up, because BLOCK_BYTES is a multiple of 8 */
 }
 
 void fli_read_buffer_drop(fli_stream *s)
@@ -94,7 +94,7 @@ static fli_io_result read_some(fli_io *io, fli_stream *s, fli_op *op)
         /* filch_bytes() copies the bytes into the event, so the next read may use this part of the block again */
         result.data = filch_bytes(at, size);
     } else {
-        /* refers to the bytes in the worker's block; the completion takes its own reference to the block */
+        /* the payload refers to the bytes in the worker's block; the completion takes its own reference to the block */
         result.data = fli_block_cut(block, at, size);
         fli_io_filled(io, size);
     }

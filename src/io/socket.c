@@ -98,7 +98,7 @@ fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     /* During a stop the listener accepts nothing: connections stay in the kernel's queue, and the accept operation
      * stays outstanding. */
     if (fli_load_rlx(&io->rt->phase) != FLI_OPEN) {
-        /* otherwise a `resume_ns` in the past would make set_alarm() set alarms that are due at once */
+        /* cleared, because a `resume_ns` in the past would make set_alarm() set alarms that are due at once */
         s->resume_ns = s->backoff_ns = 0;
         return fli_io_result_again();
     }
@@ -106,7 +106,8 @@ fli_io_result fli_accept_try(fli_io *io, fli_stream *s, fli_op *op)
     int         fd = fli_net_accept(s->fd, s->flags);
     uint64_t    serial = fli_load_rlx(&s->owner);
     fli_stream *fresh = NULL;
-    if (fd == -ECONNABORTED) /* accept is not repeated here: peers may have aborted any number of connections */
+    if (fd == -ECONNABORTED) /* accept is not repeated here but in a later attempt, because peers may have aborted any
+                                number of connections, and a loop here could occupy the worker */
         return fli_io_result_later();
     filch_err err = fd >= 0 ? fli_stream_make(io, serial, s, fd, FLI_STREAM_SOCKET, &fresh) : FILCH_OK;
     if (fresh == NULL && fd != -EAGAIN) {

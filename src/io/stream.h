@@ -36,7 +36,7 @@ typedef struct fli_op {
     uint64_t       done;    /* write: bytes already written; read until a delimiter: bytes already searched */
     union {
         uint8_t    delimiter[8];
-        filch_data data; /* payload of a write; owned by the operation (`owns`) once the operation has had to wait */
+        filch_data data; /* payload of a write; owned by the operation (`owns`) after the operation had to wait */
     } as;
     bool owns; /* the operation owns as.data and must free it */
 } fli_op;
@@ -93,7 +93,8 @@ typedef struct fli_stream {
 /* The result of one attempt of an operation. */
 typedef struct fli_io_result {
     bool again; /* the system call would block: wait for a report */
-    /* set together with `again`: the budget is used up but the system may have more bytes, so requeue the descriptor */
+    /* set together with `again`: the attempt ended early, for example at the end of its budget of bytes, so requeue the
+     * descriptor */
     bool       later;
     bool       ready; /* the system may have more: the next operation of this direction starts with an attempt */
     bool       owns;  /* `data` holds a reference that must be freed */
@@ -188,7 +189,7 @@ static inline fli_io_result fli_io_result_later(void)
     return (fli_io_result){ .again = true, .later = true };
 }
 
-/* ---- the budget: FLI_IO_BUDGET_BYTES ---- */
+/* ---- the budget: how many bytes a worker may move ---- */
 
 /* Sets the budget of this worker to `bytes`. */
 static inline void fli_budget_begin(fli_io *io, size_t bytes)
@@ -205,7 +206,7 @@ static inline void fli_budget_next_op(fli_io *io)
     if (local->left < FLI_IO_OP_MIN_BYTES) local->left = FLI_IO_OP_MIN_BYTES;
 }
 /* Returns how many bytes the next system call may move. If it returns 0, the attempt must return fli_io_result_later().
- * Threads of the work pool have no budget, because no other process waits for them. */
+ * On a thread of the work pool the number is unlimited, because no other process waits for that thread. */
 static inline size_t fli_budget_left(fli_io *io)
 {
     fli_local *worker = fli_current_worker(io->rt);

@@ -90,7 +90,8 @@ TEST(a_timeout_or_cancel_takes_a_waiting_operation_or_marks_a_busy_one)
     assert_true(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_EXPIRED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_EXPIRED);
-    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* the call before has cleared the flag EXPIRED */
+    same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_DONE); /* the call that returned FLI_ARM_EXPIRED has
+                                                                         cleared the flag EXPIRED */
     same(fli_stream_state_report(&state, GEN, true, false, false), 1u << FLI_READING);
     assert_false(fli_stream_state_stop_op(&state, GEN, FLI_READING, FLI_OP_CANCELLED));
     same(fli_stream_state_arm_op(&state, FLI_READING), FLI_ARM_CANCELLED);
