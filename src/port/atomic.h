@@ -79,8 +79,8 @@
         static_assert(sizeof *(at) == 8, "a counter has 64 bits");                                 \
         __asm__("addq %1, %0" : "+m"(*(uint64_t *)(void *)(at)) : "er"((uint64_t)(value)) : "cc"); \
     } while (0)
-/* The same with release: writes that come before it are visible to a thread that has read the sum with acquire. Every
- * store on x86-64 is a release; the compiler must keep the order, too. */
+/* fli_count() as a release: a thread that has read the sum with acquire sees all writes that come before
+ * fli_count_rel(). On x86-64 every store is a release, so only the compiler must be kept from reordering. */
 #define fli_count_rel(at, value)             \
     do {                                     \
         __asm__ volatile("" : : : "memory"); \

@@ -139,8 +139,8 @@ static const char *below(const char *group, const char *from)
 }
 
 /* Parses a line of mountinfo: id parent device FROM POINT options [more]... - TYPE source SUPER. Returns true if the
- * line mounts the hierarchy `h` and contains the program's group; then also returns the mount point and the path of
- * the group below it. Changes `line`. */
+ * line mounts a part of the hierarchy `h` that contains the program's group. Then *point_out is the mount point, and
+ * *below_out the path of the group below the mount point. Changes `line`. */
 static bool mount_of(const hierarchy *h, char *line, const char **point_out, const char **below_out)
 {
     char *save = NULL, *words[6] = { NULL };

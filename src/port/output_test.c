@@ -30,7 +30,7 @@ static bool reads_after_look;
 static bool fills_after_look;
 /* If set, each poll() that finds room returns late. */
 static atomic_bool looks_slowly;
-/* If set, the system knows no write that does not wait. */
+/* If set, each write may wait, as on a system that does not know RWF_NOWAIT for pipes. */
 static bool old_system;
 
 static int fill_pipe(void)
@@ -71,7 +71,7 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
         (void)fill_pipe();
     }
     if (n == 1 && fds[0].events == POLLOUT && atomic_load(&looks_slowly)) {
-        /* long enough for another thread to look too, if it can */
+        /* long enough for another thread to call poll() too, unless a lock prevents it */
         uint64_t until = fli_clock_ns() + FILCH_MILLISECONDS(50);
         while (fli_clock_ns() < until) sched_yield();
     }
@@ -311,7 +311,7 @@ TEST(two_outputs_on_one_pipe_never_use_the_same_room)
     begin_pipe();
     ok(fli_output_init(&other, ends[1]));
     assert_true(fill_pipe() > 1);
-    same(read(ends[0], page, sizeof page), sizeof page); /* room for one of both lines */
+    same(read(ends[0], page, sizeof page), sizeof page); /* the pipe has room for one of the two lines now */
     old_system = true;
     looks_slowly = true;
     alarm(30);

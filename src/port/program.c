@@ -36,7 +36,8 @@ extern char **environ;
 #define HAS_CHDIR 1 /* musl */
 #endif
 
-/* Up to three pipes: ends[i][0] is the program's end, ends[i][1] is the end of this process; -1: no pipe. */
+/* Up to three pipes: ends[i][0] is the end of the started program, ends[i][1] the end of the host program; -1: no
+ * pipe. */
 typedef struct pipes {
     int ends[3][2];
 } pipes;
@@ -92,7 +93,7 @@ static int make_pipes(pipes *all, uint32_t flags)
 
 /* Sets *highest to the highest open descriptor below DENSE_MAX. For each open descriptor from DENSE_MAX on, adds an
  * action that closes it in the program. Exception: a descriptor that is not below `limit`, because it was opened before
- * the host lowered RLIMIT_NOFILE, stays open. For such a number posix_spawn of glibc would fail. */
+ * the host program lowered RLIMIT_NOFILE, stays open. For such a number posix_spawn of glibc would fail. */
 static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -214,8 +215,8 @@ int fli_program_start(const fli_program_plan *plan, fli_program *out)
 
 /* ---- the end of a program ---- */
 
-/* Returns the status of a program that was already reaped, by the host or, if SIGCHLD is ignored, by the system. Its
- * pidfd keeps the status since Linux 6.15. */
+/* Returns the status of a program that was already reaped, by the host program or, if SIGCHLD is ignored, by the
+ * system. Its pidfd keeps the status since Linux 6.15. */
 static int remembered(int fd, int32_t *status)
 {
 #if defined(__linux__)
@@ -224,7 +225,8 @@ static int remembered(int fd, int32_t *status)
         uint32_t ids[11];
         int32_t  exit_code;                               /* in the format of wait() */
     } info = { .mask = UINT64_C(1) << 3 };                /* PIDFD_INFO_EXIT */
-    const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO; ioctl() of musl would take it as an int */
+    const unsigned long get_info = _IOWR(0xff, 11, info); /* PIDFD_GET_INFO, passed to syscall() because ioctl() of musl
+                                                             takes its request as an int */
     if (fd < 0 || syscall(SYS_ioctl, fd, get_info, &info) != 0 || (info.mask & UINT64_C(1) << 3) == 0) return -ECHILD;
     *status = WIFEXITED(info.exit_code) ? WEXITSTATUS(info.exit_code) : -WTERMSIG(info.exit_code);
     return 1;

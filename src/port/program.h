@@ -9,8 +9,8 @@
 /* The program to start. */
 typedef struct fli_program_plan {
     char *const *argv;        /* ends with NULL */
-    char *const *environment; /* ends with NULL; NULL: the environment of this process */
-    const char  *directory;   /* working directory; NULL: that of this process */
+    char *const *environment; /* ends with NULL; NULL: the environment of the host program */
+    const char  *directory;   /* working directory; NULL: that of the host program */
     uint32_t     flags;       /* FILCH_RUN_* bits */
 } fli_program_plan;
 
@@ -18,8 +18,8 @@ typedef struct fli_program {
     int64_t pid;
     bool    group; /* the program leads a process group of its own */
     int     fd;    /* pidfd, readable when the program has ended; -1: the system has no pidfds */
-    int     input; /* `input`, `output` and `errors` are this process's ends of the program's pipes, non-blocking;
-                      -1: not requested */
+    int     input; /* `input`, `output` and `errors` are the host program's ends of the pipes to the started program,
+                      non-blocking; -1: not requested */
     int output;
     int errors;
 } fli_program;

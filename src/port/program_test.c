@@ -160,7 +160,7 @@ TEST(a_program_that_the_host_has_reaped_counts_as_gone)
     same(fli_program_kill(program.pid, program.fd, SIGTERM), -ESRCH);
     assert_true(fli_program_reap(program.pid, true, true));
     close_all(&program);
-    /* The program disappears between the kill and the wait, as in a host that ignores SIGCHLD. */
+    /* The program disappears between the kill and the wait, as in a host program that ignores SIGCHLD. */
     ok(start(sleeps, 0, &program));
     refuse_after(waitid, 1, 1, ECHILD);
     assert_true(fli_program_reap(program.pid, true, true));
@@ -219,7 +219,7 @@ TEST(a_failed_step_of_the_start_is_an_error_and_leaks_nothing)
     same(open_descriptors(), before);
 }
 
-/* The host has closed the descriptors 0, 1 and 2, so its pipes get those numbers. */
+/* The host program has closed the descriptors 0, 1 and 2, so its pipes get those numbers. */
 TEST(pipes_work_if_the_host_has_no_standard_descriptors)
 {
     fli_program program;
@@ -228,7 +228,7 @@ TEST(pipes_work_if_the_host_has_no_standard_descriptors)
         aside[i] = __real_fcntl(i, F_DUPFD_CLOEXEC, 10);
         (void)close(i);
     }
-    /* No pidfd: it may get a number below 3, and the check of `open_there` would count it. */
+    /* Runs without a pidfd, because a pidfd may get a number below 3, and `open_there` would count it. */
     refuse(syscall, 1, ENOSYS);
     why = start(cat, ALL, &program);
     bool low = why == 0 && (program.input <= 2 || program.output <= 2 || program.errors <= 2);
@@ -284,7 +284,8 @@ TEST(a_program_inherits_no_descriptor_of_the_host)
 {
     char text[256];
     int  leaks[40], high = __real_fcntl(0, F_DUPFD, 900);
-    for (int i = 0; i < 40; i++) leaks[i] = dup(2); /* without close-on-exec, as in a careless host */
+    /* The descriptors are not closed on exec, as in a careless host program. */
+    for (int i = 0; i < 40; i++) leaks[i] = dup(2);
     run_and_read(&(fli_program_plan){ .argv = lists, .flags = FILCH_RUN_OUTPUT }, text, sizeof text);
     for (int i = 0; i < 40; i++) ok(close(leaks[i]));
     ok(close(high));

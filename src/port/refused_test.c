@@ -307,7 +307,7 @@ TEST(output_to_a_broken_pipe_consumes_only_its_own_sigpipe)
     assert_true(fli_output_write(&out, "lost\n", 5));
     same(refused(sigtimedwait), 1);
     assert_false(sigpipe_is_pending());
-    ok(raise(SIGPIPE)); /* a SIGPIPE from elsewhere, blocked by the host */
+    ok(raise(SIGPIPE)); /* a SIGPIPE that no write has caused, blocked by the host program */
     assert_true(fli_output_write(&out, "lost\n", 5));
     assert_true(sigpipe_is_pending());
     same(sigtimedwait(&one, NULL, &none), SIGPIPE);

@@ -134,7 +134,8 @@ static void *begin_thread(void *arg)
 #if defined(__linux__)
     (void)pthread_setname_np(pthread_self(), s.name);
     /* Sets the timer slack to 1 ns. By default Linux adds up to 50 us to every timed sleep, so that several threads
-     * share a wake-up. The scheduler combines wake-ups itself (sched/parking.c). */
+     * share a wake-up. The scheduler needs no slack, because it combines the wake-ups for timers itself
+     * (sched/sentinel.c). */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 #endif
     s.run(s.arg);

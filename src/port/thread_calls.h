@@ -14,8 +14,8 @@ void      fli_cond_fini(fli_cond *cond);
 void      fli_cond_signal(fli_cond *cond);
 void      fli_cond_broadcast(fli_cond *cond);
 void      fli_cond_wait(fli_cond *cond, fli_mutex *mutex);
-/* Waits until signalled, or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). Returns false if the
- * time is up. */
+/* Waits until `cond` is signalled, or until the monotonic clock reads `until_ns` (UINT64_MAX: for ever). Returns false
+ * if the time is up. */
 bool fli_cond_wait_until(fli_cond *cond, fli_mutex *mutex, uint64_t until_ns);
 
 filch_err fli_parker_init(fli_parker *parker);

@@ -403,7 +403,7 @@ typedef struct turns {
 } turns;
 
 typedef struct prompted {
-    int   rank, refusals; /* nice value of the thread; which system call of fli_thread_prompt() is refused, 0: none */
+    int   rank, refusals; /* `rank`: nice value; `refusals`: which call of syscall() is refused, 0: none */
     turns before, after, child;
 } prompted;
 
