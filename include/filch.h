@@ -1287,8 +1287,8 @@ typedef struct filch_child_answer {
     uint64_t  tag;
     filch_pid pid;   /* pid of the child that was started; {0, 0} for every other request and after an error */
     filch_err error; /* FILCH_OK, or why the request failed */
-    /* Reply to a list request: all children in order. Valid as long as the payload of the reply. Otherwise NULL and
-     * 0. */
+    /* Reply to a list request: all children in order, valid as long as the payload of the reply. NULL and 0 in every
+     * other reply. */
     const filch_child_info *children;
     size_t                  child_count;
 } filch_child_answer;
@@ -1727,7 +1727,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * pid on to another process. If the mailbox is full and its policy is FILCH_OVERFLOW_WAIT, the call waits for space.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
- * Owns:    copies or shares `data`; not for a filch_move. Gives *reply, if not NULL: return it with filch_drop.
+ * Owns:    copies or shares `data`; a filch_move is refused. Gives *reply, if not NULL: return it with filch_drop.
  * Errors:  FILCH_EDEADLINE  no reply in time; with a deadline of 0 the request may not have been sent
  *          FILCH_ECLOSED    the scheduler is stopping, or has stopped meanwhile
  *          FILCH_EDEAD      no such process, or it has ended without a reply
@@ -1779,7 +1779,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_child_await_wait(filch_sched *sched, fi
  * `deadline_ns` at most. With a `deadline_ns` of 0 the call does not wait.
  *
  * Thread:  any but a worker.                                    Blocks:  until there is space, the deadline or stop.
- * Owns:    copies or shares `data`; not for a filch_move.
+ * Owns:    copies or shares `data`; a filch_move is refused.
  * Errors:  FILCH_EDEADLINE  no space in time. If the deadline came during the send, the message may still be delivered
  *          FILCH_EFULL      no space, and the policy is not FILCH_OVERFLOW_WAIT or the deadline is 0
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL  also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT
@@ -2016,10 +2016,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
  * may return the error of an earlier write: some systems report only at the close that the device was full
  * (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is
  * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
- * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; completes with their number. A call
- * on a file that has begun is not interrupted: until it returns, commands on the file fail with FILCH_EBUSY. The yields
- * of a step are carried out in order: one step can cancel, write and close. Yields that have no stream yet are
- * cancelled by filch_yield_tag_cancel.
+ * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; io cancel completes with their
+ * number. A call on a file that has begun is not interrupted: until it returns, commands on the file fail with
+ * FILCH_EBUSY. The yields of a step are carried out in order: one step can cancel, write and close. Yields that have no
+ * stream yet are cancelled by filch_yield_tag_cancel.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.

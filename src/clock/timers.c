@@ -53,7 +53,7 @@ typedef struct entry {
     FLI_ATOMIC(uint16_t) shard;   /* index of the entry's shard; written and read like `generation` */
     uint8_t              command; /* FILCH_CMD_SLEEP, _TIMER, _TICKER, _TERMINATE or _CANCEL; ALARM or DEADLINE */
     uint8_t              phase;
-    /* handle of the entry in its slab; in a sleep with SLEEP_BIT. Not atomic: set when the entry was made */
+    /* handle of the entry in its slab; in a sleep, SLEEP_BIT is set too. Not atomic: set when the entry was made */
     uint32_t self;
     uint32_t slot; /* sleep: the slot of the sleeping process */
     uint64_t key;  /* sleep or DEADLINE: key of the yield that the timer completes */

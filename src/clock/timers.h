@@ -31,8 +31,8 @@ typedef struct fli_timer_shard {
      * a hint, relaxed. A stale hint costs at most one useless poll, because a worker that arms a timer reads next_ns
      * again before it parks. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) next_ns;
-    /* The owner is parked, paused or without a thread.  writes: the owner; true only under lock.  reads: any thread,
-     * relaxed; a thread that arms a timer under lock relies on the value, all others use it as a hint. */
+    /* The owner is parked, paused or without a thread.  writes: the owner, which writes true only under lock.  reads:
+     * any thread, relaxed; a thread that arms a timer under lock relies on the value, all others use it as a hint. */
     FLI_ATOMIC(bool) away;
 } fli_timer_shard;
 

@@ -477,7 +477,7 @@ TEST(a_ticker_can_be_added_again_inside_the_loop)
 
 TEST(a_jump_of_500_years_does_not_advance_tick_by_tick)
 {
-    /* Advancing tick by tick would take about 2^49 steps for each jump of 250 years. */
+    /* A wheel that advances tick by tick would pass about 2^49 ticks in each jump of 250 years. */
     fli_wheel wheel;
     fli_timer first = { 0 }, second = { 0 };
     fli_wheel_init(&wheel, 0);

@@ -52,7 +52,7 @@ void fli_op_submit(fli_io *io, fli_stream *s, fli_lane lane, uint64_t timeout_ns
 
 bool fli_op_cancel_job(fli_stream *s)
 {
-    /* This thread may read `receiver`: the worker of the owner wrote it when the operation started, and threads of the
-     * pool do not write it. */
+    /* This thread may read `receiver`: the worker that ran the owner wrote it when the operation started, and threads
+     * of the pool do not write it. */
     return fli_op_complete(s->ops[FLI_READING].receiver, FILCH_ECANCELLED, filch_none());
 }

@@ -132,8 +132,9 @@ typedef enum fli_arm {
     FLI_ARM_CLOSING
 } fli_arm;
 
-/* BUSY -> ARMED, unless a report, an alarm, a cancel or a close came since the attempt. With FLI_ARM_EXPIRED the flag
- * EXPIRED is cleared: the alarm may be one of an earlier operation, and then this operation goes on. */
+/* Arms an operation: BUSY -> ARMED, unless a report, an alarm, a cancel or a close came since the attempt. With
+ * FLI_ARM_EXPIRED the flag EXPIRED is cleared: the alarm may be one of an earlier operation, and then this operation
+ * goes on. */
 FILCH_MUST_USE static inline fli_arm fli_stream_state_arm_op(fli_stream_state *state, fli_direction direction)
 {
     uint64_t word = fli_load_rlx(state);

@@ -176,7 +176,7 @@ TEST(socket_options_are_set_as_requested_on_both_ends)
 TEST(a_port_is_shared_by_sockets_with_the_shared_port_flag)
 {
     fli_address at = loopback();
-    /* UINT32_MAX also asks for the longest queue that the system allows */
+    /* the backlog UINT32_MAX asks for the longest queue that the system allows */
     int first = fli_net_listen(&at, UINT32_MAX, FILCH_SOCKET_SHARED_PORT);
     at = local_address_of(first);
     int second = fli_net_listen(&at, 1, FILCH_SOCKET_SHARED_PORT), third = fli_net_listen(&at, 1, 0);

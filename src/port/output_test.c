@@ -233,7 +233,7 @@ static void check_reader_gone(void)
     assert_false(fli_output_is_closed(&out));
     close(ends[0]);
     ends[0] = -1;
-    assert_true(fli_output_finish(&out, 0)); /* true: the rest of the line was dropped, as the reader is gone */
+    assert_true(fli_output_finish(&out, 0)); /* true: the rest of the line was dropped, because the reader is gone */
     assert_true(fli_output_write(&out, "lost\n", 5));
     assert_true(fli_output_is_closed(&out));
     same(fli_output_dropped(&out), 2);

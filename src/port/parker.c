@@ -4,8 +4,8 @@
 
 #if defined(FLI_PARKER_OF_LOCK)
 
-/* Version with a lock and a condition variable: the lock makes the check of the flag and the start of the wait one
- * step. */
+/* Version with a lock and a condition variable: because of the lock, no unpark can come between the check of the flag
+ * and the start of the wait. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {
@@ -46,7 +46,7 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
 #include "port/futex.h"
 
 /* Version with a futex. A condition variable would need two more words and a lock, and its waiter reacquires the lock
- * after the wake-up: a system call before the work starts. */
+ * after the wake-up, which can cost a system call before the work starts. */
 
 filch_err fli_parker_init(fli_parker *parker)
 {

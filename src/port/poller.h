@@ -50,9 +50,9 @@ FILCH_MUST_USE int fli_poller_again(fli_poller *poller, int fd, uint64_t number)
 void fli_poller_remove(fli_poller *poller, int fd);
 
 /* Collects up to `max` reports and returns their number. If there is no report, waits for the first one until the clock
- * reads `until_ns` (0: does not wait; UINT64_MAX: waits for ever). A wait may end early with 0 reports. It ends so
- * after fli_poller_wake(), and the call that has waited consumes this wake-up. Thread: any, and several threads may
- * call this function at once, but only one of them may wait. */
+ * reads `until_ns` (0: does not wait; UINT64_MAX: waits for ever). A wait may end early with 0 reports.
+ * fli_poller_wake() ends a wait in this way, and the call that has waited consumes the wake-up. Thread: any, and
+ * several threads may call this function at once, but only one of them may wait. */
 FILCH_MUST_USE uint32_t fli_poller_wait(fli_poller *poller, uint64_t until_ns, fli_poll_report *reports, uint32_t max);
 
 /* Ends the wait of the thread that is in fli_poller_wait(); if no thread waits, the next wait returns at once. Several

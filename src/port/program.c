@@ -272,8 +272,8 @@ int fli_program_kill(int64_t pid, int fd, int number)
 bool fli_program_reap(int64_t pid, bool group, bool wait)
 {
     siginfo_t info;
-    /* Until the program is reaped, no other process and no other group has its number, so the kill() calls below cannot
-     * reach another program. An error (ECHILD) means that the host program has reaped it. */
+    /* Until the program is reaped, no other process of the system and no other process group has its number, so the
+     * kill() calls below cannot reach another program. An error (ECHILD) means that the host program has reaped it. */
     if (await(pid, WNOWAIT | WNOHANG, &info) != 0) return true;
     bool ended = info.si_pid != 0;
     if (group) (void)kill((pid_t)-pid, SIGKILL);

@@ -23,7 +23,7 @@ typedef struct fli_cond {
 } fli_cond;
 
 /* A parker: one thread parks, others unpark it. fli_unpark() ends the current wait, or the next one; several calls
- * before that count as one. Writes before fli_unpark() are visible after the wait that it ends. */
+ * before the next wait count as one. Writes before fli_unpark() are visible after the wait that fli_unpark() ends. */
 #if defined(__linux__)
 typedef struct fli_parker {
     FLI_ATOMIC(uint32_t) signalled; /* 1: an unpark is pending.  writes: any.  PAIR parker.signal */

@@ -476,8 +476,8 @@ TEST(a_refused_short_time_slice_is_set_by_the_next_call)
     if (has_time_slices(&set_refused)) same(set_refused.after.runtime_ns, 100000);
 }
 
-/* Calls fli_thread_prompt() behind a filter that ends the program at the system calls it makes. Returns 0 if none of
- * them was made. */
+/* Calls fli_thread_prompt() behind a filter that ends the program at any of the scheduling calls of
+ * fli_thread_prompt(). Returns 0 if none of these calls was made. */
 static int prompt_behind_a_filter(void)
 {
     struct sock_filter program[] = {
