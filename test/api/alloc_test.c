@@ -34,7 +34,7 @@ static void *crooked(void *user, void *old, size_t old_size, size_t size)
 }
 
 /* An arena in which a block begins at a multiple of `round` bytes, or of `round_resized` bytes if it was resized, plus
- * `front` bytes. It takes back only its newest block. */
+ * `front` bytes. Only the newest block returns its memory to the arena when it is freed. */
 static struct {
     size_t round, round_resized, front, top, blocks;
     char  *newest;
@@ -74,7 +74,7 @@ TEST(a_misaligned_allocator_is_refused_when_a_scheduler_is_created)
     }
 }
 
-/* Its first block is aligned, and so is every block that is allocated when no other one is held. */
+/* In each of these arenas a block is aligned if no other block is held when it is allocated. */
 TEST(an_arena_that_rounds_to_less_than_an_alignment_is_refused)
 {
     static const struct {

@@ -178,7 +178,7 @@ TEST(invalid_ended_and_foreign_pids_are_told_apart)
     fixture_end(&other);
 }
 
-/* ---- structs of other versions ---- */
+/* ---- structs of older and newer versions of filch.h ---- */
 
 typedef struct newer_options {
     filch_options known;

@@ -140,7 +140,7 @@ static void act_on_one(filch_pid *pids)
     }
     if (mine.later_count > 0 && draw(2) == 0) {
         filch_receiver receiver = mine.later[--mine.later_count];
-        /* fails if `receiver` is of a process that has ended */
+        /* filch_complete() fails if the process of `receiver` has ended */
         (void)!filch_complete(receiver, receiver.tag, filch_none(), FILCH_OK);
     }
 }

@@ -61,7 +61,7 @@ TEST(a_loaded_library_reads_payloads_as_the_header_does)
 {
     filch_data inside;
     filch_data lent = filch_str("seven");
-    ok(filch_keep(&lent, &inside)); /* the text is inside the payload */
+    ok(filch_keep(&lent, &inside)); /* `inside` contains the text itself, not a pointer to it */
     filch_data made[] = { filch_none(),
                           filch_int(-7),
                           filch_num(-2.5),
@@ -122,8 +122,8 @@ static filch_err receive_step(void *self, const filch_event *events, size_t coun
     return loaded(out);
 }
 
-/* The functions of the header that send a payload or end with one are inline: they call exported functions with names
- * that end in _any or _value. The test calls the versions that the loaded library exports. */
+/* The functions of the header that send a payload, or end the process with a payload, are inline: they call exported
+ * functions with names that end in _any or _value. The test calls the versions that the loaded library exports. */
 TEST(a_loaded_library_sends_values_and_texts_and_ends_with_them)
 {
     static const filch_type receiving_type = { .name = "hearer", .step = receive_step };

@@ -13,7 +13,7 @@ static const size_t sizes[] = { 0,   1,   2,   3,   4,   5,    6,    7,    8,   
 
 static uint8_t byte_of(size_t size, size_t i)
 {
-    return (uint8_t)(1 + (size * 7 + i * 13) % 255); /* never 0, so that a text can consist of these bytes */
+    return (uint8_t)(1 + (size * 7 + i * 13) % 255); /* no byte is 0, so that a text can consist of these bytes */
 }
 
 /* Returns `size` bytes that end where their memory ends, so that a sanitizer finds a read past their end. */

@@ -198,7 +198,7 @@ TEST(a_chain_is_freed_with_its_last_holder)
     filch_values *first, *second, *third;
     ok(filch_share(malloc(9), 9, count_free, NULL, &shared));
     ok(filch_values_create(NULL, key, filch_move(malloc(7), 7, count_free), &first));
-    key[0] = 'x'; /* the key was copied */
+    key[0] = 'x'; /* filch_values_create() has copied the key, so this changes nothing */
     ok(filch_values_create(first, "moved", filch_move(malloc(8), 8, count_free), &second));
     /* the chains `second` and `third` have the common tail `first` */
     ok(filch_values_create(first, "shared", shared, &third));

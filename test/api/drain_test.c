@@ -294,7 +294,7 @@ TEST(messages_that_a_process_got_and_did_not_use_are_counted_as_unread)
         same(filch_close_unread(sched, 1), FILCH_ESTATE); /* not inside a close */
         filch_report report = FILCH_REPORT_INIT;
         ok(filch_sched_stop(sched, FILCH_SECONDS(60), &report));
-        same(report.unread, 5); /* without the three of `early`, which ended before the stop */
+        same(report.unread, 5); /* the three messages of `early` do not count: it ended before the stop */
         same(report.loss_count, 1);
         same(report.losses[0].pid.serial, pid.serial);
         same(report.losses[0].unread, 5);
@@ -623,7 +623,7 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* no time limit: the stop must cancel the child because it sets ASK (see stop.c) again for all processes */
+        /* patience_ns has no limit, so the child is cancelled only if the stop sets ASK (see stop.c) for it again */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
@@ -674,7 +674,7 @@ TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* no time limit: the stop must cancel the child because it sets ASK (see stop.c) again for all processes */
+        /* patience_ns has no limit, so the child is cancelled only if the stop sets ASK (see stop.c) for it again */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.read), 1);

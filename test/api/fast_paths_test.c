@@ -171,8 +171,8 @@ static filch_err play_spawns_short_lived(actor *me, const filch_event *events, s
     const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
-    /* Waits until the process spawned last has run its first step, and so can get its message or completion. Each
-     * process spawned before it has run two steps. */
+    /* Waits until the process spawned last has run its first step, so that it can get its message or completion. Then
+     * brief.steps is me->stage, because each process spawned before it has run two steps. */
     if (brief.when != AT_ONCE && me->stage % 2 == 1 && brief.steps < (uint32_t)me->stage) return filch_continue(out);
     if (me->stage % 2 == 1) {
         if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));
@@ -236,8 +236,8 @@ static filch_err handle(void *user, const filch_command *command, uint64_t tag, 
     (void)user;
     switch (command->id) {
     case KEEP: kept = receiver; return FILCH_OK;
-    /* the handler completes the receiver `kept` of another yield first, then its own receiver; `kept` may belong to
-     * another scheduler, in which its key is equal to the key of the own receiver */
+    /* The handler first completes the receiver `kept` of another yield, then its own receiver. If `kept` belongs to
+     * another scheduler, both receivers have the same key. */
     case OTHERS:
         call_result = filch_complete(kept, kept.tag, filch_int(1), FILCH_OK);
         return filch_complete(receiver, tag, filch_int(2), FILCH_OK);
@@ -547,7 +547,8 @@ TEST(messages_of_one_step_arrive_in_order_in_batches_of_at_most_batch_max)
 {
     static const int64_t many[] = { 1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 100, 1 };
     actor                writer, reader;
-    /* policy 0: the mailbox has no limit; others: a limit, which is not reached, and the overflow policy policy - 1 */
+    /* If `policy` is 0, the mailbox has no limit. Otherwise it has a limit, which is not reached, and the overflow
+     * policy `policy` - 1. */
     for (uint32_t run = 0; run < 4 * (1 + FILCH_OVERFLOW_STOP + 1); run++) {
         int64_t             sum = 0;
         uint32_t            batch_max = 1u << run % 4, policy = run / 4;

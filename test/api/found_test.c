@@ -154,7 +154,7 @@ TEST(a_user_value_named_like_the_deadline_is_not_taken_for_it)
 {
     filch_values *values;
     ok(filch_values_create(NULL, "filch.deadline", filch_str("soon"), &values));
-    live_with(values); /* the end of the process must not read the text "soon" as a deadline */
+    live_with(values); /* when the process ends, the runtime must not read "soon" as a deadline */
     same(observed.deadline_ns, FILCH_FOREVER);
 }
 

@@ -23,8 +23,8 @@ static filch_err play_echo(actor *me, const filch_event *events, size_t count, f
     return filch_idle(out);
 }
 
-/* The process ends at its first message: 1: after a reply; 2: without a reply; 3: with an error; 4: with
- * FILCH_EDEAD. */
+/* The process ends at its first message. The number in the message says how: 1: after a reply; 2: without a reply; 3:
+ * with an error; 4: with FILCH_EDEAD. */
 static filch_err play_once(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());

@@ -342,7 +342,7 @@ TEST(dense_timers_share_their_wake_ups)
     until(fli_load_rlx(&started) >= SLEEPERS);
     uint64_t    began_ns = fli_clock_ns();
     filch_stats before = stats_of(sched);
-    /* does not read the statistics in this time, because reading them would keep the workers from parking */
+    /* The test does not read the statistics in this time: reading them would keep the workers from parking. */
     let_time_pass(FILCH_MILLISECONDS(50) + SPREAD);
     wait_served(SLEEPERS);
     uint64_t took_ns = fli_clock_ns() - began_ns;

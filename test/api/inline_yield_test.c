@@ -3,13 +3,13 @@
 #include "api/fixture.h"
 
 enum {
-    ECHO = FILCH_CMD_USER, /* completes with the data of the command */
-    OTHER,                 /* as ECHO, but its handler is registered with another `user` */
-    NUMBER,                /* completes with ten times the tag */
+    ECHO = FILCH_CMD_USER, /* the handler completes the yield with the data of the command */
+    OTHER,                 /* like ECHO, but the handler is registered with another `user` */
+    NUMBER,                /* the handler completes the yield with ten times its tag */
     TEXT,
     REFUSE,
-    BOTH,  /* completes, and returns an error as well */
-    TWICE, /* completes its yield twice, and tries to complete all earlier yields again */
+    BOTH,  /* the handler completes the yield, and returns an error as well */
+    TWICE, /* the handler completes its yield twice, and tries to complete all earlier yields again */
     KEEP,
     /* the handlers of SEND, CANCEL and KILL send to, cancel or terminate the process, then complete the yield */
     SEND,
@@ -565,7 +565,7 @@ TEST(blocking_work_may_be_yielded_in_the_inline_loop)
     actor a;
     EVERYWHERE(&a, play_works, 0)
     {
-        /* waits, because a thread of the pool makes its completion first and counts it later */
+        /* waits for the count: a thread of the pool completes the yield first, and counts the completion later */
         UNTIL(&w, fixture_stats(&w).completions == ROUNDS);
         has_all(&a);
         check_completion(&a, SPECIAL, SPECIAL);
@@ -644,7 +644,7 @@ TEST(the_inline_loop_lets_others_run_within_the_bound)
 
 enum { HOG_ROUNDS = 20000, HOG_SENDS_EVERY = 100 };
 
-/* Not atomic: used by the steps of the single worker, and by the test while there is none. */
+/* Not atomic: used by the steps of the single worker, and by the test while there is no worker. */
 static int64_t  sent_at, longest;
 static uint32_t hog_command;
 

@@ -39,7 +39,7 @@ int __wrap_fli_program_start(const fli_program_plan *plan, fli_program *out)
     return __real_fli_program_start(plan, out);
 }
 
-/* A connect that is answered only after the door is open: until then the system seems to have no answer yet. */
+/* While the gate `door` is shut, this replacement reports that a connect has not been answered yet. */
 int __real_fli_net_connected(int fd);
 int __wrap_fli_net_connected(int fd);
 int __wrap_fli_net_connected(int fd)
@@ -56,7 +56,7 @@ int __wrap_fli_net_connect(const fli_address *address, uint32_t flags, bool *pen
     return fd;
 }
 
-/* ---- a process that makes yields in its first step; a message is the tag to cancel ---- */
+/* ---- caller: a process that yields in its first step, and at a message cancels the yields with the tag in it ---- */
 
 enum { CANCEL_TAG = 1000, OTHER_TAG = 2000 };
 
@@ -65,10 +65,11 @@ typedef struct caller {
     void (*make_yields)(filch_out *out, struct caller *c);
     const char *text;
     int         fd;
-    bool        in_stop; /* cancels the tag 1 when the stop cancels the process, and ends when all yields completed */
-    filch_out  *kept;
-    sighting    seen[SIGHTINGS_MAX]; /* the completions */
-    uint32_t    seen_count;
+    /* true: at its cancel the process cancels the yields with tag 1; after three completions opens `door` and ends */
+    bool                 in_stop;
+    filch_out           *kept;
+    sighting             seen[SIGHTINGS_MAX]; /* the completions */
+    uint32_t             seen_count;
     FLI_ATOMIC(uint32_t) completions; /* number of completions in `seen` that the test may read */
     /* Number of writes by which the test lets a poll complete. Orders the test's reads of `seen` before the next step,
      * which a thread sanitizer cannot learn from the descriptor. */
@@ -161,7 +162,7 @@ static void has_cancelled(caller *c, uint32_t nth, int64_t count)
     same(completion(c, CANCEL_TAG, nth)->number, count);
 }
 
-/* ---- calls that have begun ---- */
+/* ---- cancels of operations that have begun and hang ---- */
 
 static char fifo[64];
 
@@ -188,10 +189,10 @@ TEST(an_open_of_a_fifo_can_be_cancelled_and_leaves_no_descriptor)
         UNTIL(&w, has_completed(&c, 2));
         has_cancelled(&c, 0, 1);
         same(completion(&c, 1, 0)->error, FILCH_ECANCELLED);
-        cancel_tag(&c, 1); /* it is not cancelled twice */
+        cancel_tag(&c, 1); /* the open is cancelled already, so this cancels no yield */
         UNTIL(&w, has_completed(&c, 3));
         has_cancelled(&c, 1, 0);
-        int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK); /* lets an open that has begun return */
+        int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK); /* lets the open of the FIFO return, if it has begun */
         UNTIL(&w, open_descriptors() <= before + 1);
         finish(&c);
         close(fd);
@@ -256,7 +257,7 @@ TEST(a_program_whose_start_was_cancelled_is_killed_if_it_starts)
     })
 }
 
-/* ---- functions of the program, running and queued ---- */
+/* ---- cancels of functions of the program: running ones and queued ones ---- */
 
 static FLI_ATOMIC(uint32_t) called, freed;
 
@@ -303,7 +304,7 @@ TEST(a_queued_function_that_was_cancelled_is_never_called)
         UNTIL(&w, has_completed(&c, 3));
         has_cancelled(&c, 0, 2);
         int64_t never_begins = completion(&c, 1, 0)->number + completion(&c, 1, 1)->number;
-        same(never_begins, 1);             /* one of the two yields says so */
+        same(never_begins, 1);             /* only the completion of the queued function says so */
         same(fixture_stats(&w).timers, 0); /* the deadline of the queued function is gone */
         gate_open(&door);
         UNTIL(&w, has_completed(&c, 4));
@@ -345,7 +346,7 @@ TEST(yields_can_be_cancelled_during_a_stop)
         caller c = { .make_yields = yield_three_functions, .in_stop = true };
         start(&c);
         UNTIL(&w, gate_is_waiting(&door));
-        fixture_end(&w); /* the process opens the door when its yields are cancelled */
+        fixture_end(&w); /* the stop ends: after its yields are cancelled, the process opens the gate `door` */
         same(fli_load_acq(&c.actor.exits), 1);
         ok(c.actor.exit_error);
         ok(c.actor.note);
@@ -354,7 +355,7 @@ TEST(yields_can_be_cancelled_during_a_stop)
     }
 }
 
-/* ---- which yields are cancelled ---- */
+/* ---- which yields the cancel of a tag cancels ---- */
 
 static void yield_several(filch_out *out, caller *c)
 {
@@ -362,7 +363,7 @@ static void yield_several(filch_out *out, caller *c)
     c->actor.note |= filch_yield_poll(out, 1, c->fd, FILCH_POLL_IN, FILCH_FOREVER);
     c->actor.note |= filch_yield_connect(out, 1, c->text, NULL);
     c->actor.note |= filch_yield_poll(out, 2, c->fd, FILCH_POLL_IN, FILCH_FOREVER);
-    /* the last one: when its timer is armed, the others have been carried out */
+    /* the sleep is the last yield: when its timer is armed, the yields before it have begun */
     c->actor.note |= filch_yield_sleep(out, 1, FILCH_SECONDS(3600));
 }
 
@@ -404,7 +405,7 @@ TEST(all_yields_with_the_tag_are_cancelled_but_no_sleep_and_no_yield_of_another_
         write_byte(&c, ends[1]);
         UNTIL(&w, has_completed(&c, 6));
         same(completion(&c, 2, 0)->error, FILCH_OK);
-        UNTIL(&w, fli_load_acq(&other.completions) >= 3); /* the lookup and both polls; the connect may hang */
+        UNTIL(&w, fli_load_acq(&other.completions) >= 3); /* lookup and both polls of `other`; its connect may hang */
         finish(&c);
         finish(&other);
         close(listener);
@@ -484,7 +485,7 @@ TEST(a_cancel_after_the_completion_finds_nothing)
     })
 }
 
-/* Opens the FIFO and reads it with the tag 1. Message 1 cancels by the tag, message 2 by the stream. */
+/* Opens the FIFO and reads it with the tag 1. Message 1 cancels the read by the tag, message 2 by the stream. */
 static filch_err play_reader(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     caller  *c = me->user;
@@ -543,7 +544,7 @@ TEST(a_cancel_outside_of_the_step_is_refused)
     fixture_end(&w);
 }
 
-/* ---- the cancel and the result come at the same time; no memory ---- */
+/* ---- a cancel at the same time as the result, and a cancel without memory ---- */
 
 static void yield_to_race(filch_out *out, caller *c)
 {

@@ -151,7 +151,7 @@ TEST(the_first_io_operation_of_each_kind_may_lack_memory)
         SCRIPT(DO_DATAGRAM("127.0.0.1:0"), DO_GIVE((filch_pid){ 0, 0 })),
         SCRIPT(DO_OPEN("/dev/null", FILCH_OPEN_READ)),
         SCRIPT(DO_RUN(echoes, FILCH_RUN_INPUT | FILCH_RUN_OUTPUT), DO_USE_INPUT, DO_CLOSE),
-        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* the result does not fit into an event */
+        SCRIPT(DO_RESOLVE("fe80::1234:5678:9abc:def0", "65535")), /* this lookup's result is too long for an event */
         SCRIPT(DO_SIGNALS(numbers, 1)),
     };
     for (size_t i = 0; i < COUNT_OF(firsts); i++) {

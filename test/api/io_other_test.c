@@ -312,7 +312,7 @@ TEST(a_program_starts_with_no_blocked_signals_and_three_descriptors)
     script_start(&w, &s);
     script_ends(&w, &s);
     assert_string_equal(s.result[2].bytes, "SigBlk:\t0000000000000000\n");
-    same(atoi(s.result[3].bytes), 4); /* the three standard descriptors, and one that ls opens */
+    same(atoi(s.result[3].bytes), 4); /* ls lists the three standard descriptors, and one that it opens */
     assert_string_equal(s.result[6].bytes, "out\nerr\n");
     fixture_end(&w);
 }

@@ -113,7 +113,7 @@ TEST(accept_without_descriptors_fails_and_backs_off_up_to_a_second)
         (void)fli_add_rlx(&still_ns, pause_ns - 1);
         (void)fixture_tick(&w);
         wrong += refused(accept4) != i;        /* the listener does not accept again before its pause is over */
-        (void)fli_add_rlx(&still_ns, 1000001); /* a timer never fires early, and fires less than a millisecond late */
+        (void)fli_add_rlx(&still_ns, 1000001); /* ends the pause, plus 1 ms, because a timer may be late */
         (void)fixture_tick(&w);
         wrong += refused(accept4) != i + 1;
         pause_ns = pause_ns * 2 > FILCH_SECONDS(1) ? FILCH_SECONDS(1) : pause_ns * 2;
@@ -266,7 +266,7 @@ TEST(signals_without_descriptors_are_refused)
         same(s.result[0].error, FILCH_EFILES);
         same(s.result[0].number, EMFILE);
         ok(s.result[1].error);
-        assert_true(open_descriptors() <= before + 2); /* the poller has two descriptors */
+        assert_true(open_descriptors() <= before + 2); /* the only new descriptors are the two of the poller */
         script t = SCRIPT(DO_SIGNALS(numbers, 1), DO_SIGNALS(numbers, 1));
         refuse(epoll_ctl, 1, ENOSPC);
         script_start(&w, &t);

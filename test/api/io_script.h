@@ -12,7 +12,7 @@
 #include "api/fixture.h"
 #include "support/descriptors.h"
 
-/* Runs the body with each of the program's `worker_counts`, in the fixture `w`. */
+/* Runs the body once for each number of workers in `worker_counts`, each time in a new scheduler, the fixture `w`. */
 #define FOR_WORKER_COUNTS(...)                                      \
     for (size_t each = 0; each < COUNT_OF(worker_counts); each++) { \
         fixture_begin(&w, worker_counts[each]);                     \
@@ -367,7 +367,7 @@ static inline filch_err begin_line(script *s, const line *l, uint32_t at, filch_
         if (l->number == FILCH_CMD_READ) return filch_yield_read(out, TAG_EXTRA + at, s->stream, 0, s->timeout_ns);
         return filch_yield_io_cancel(out, TAG_EXTRA + at, s->stream);
     case PAUSE:
-    case TAKE: return FILCH_OK; /* PAUSE and TAKE wait for a message; that for TAKE carries a stream */
+    case TAKE: return FILCH_OK; /* PAUSE and TAKE wait for a message; the message for TAKE carries a stream */
     case ADDRESS:
         s->result[at].error = filch_stream_address(out, s->stream, FILCH_ADDRESS_LOCAL, s->local, sizeof s->local);
         fli_store_rel(&s->is_ready, true);

@@ -248,7 +248,7 @@ TEST(a_connect_without_a_response_times_out_and_leaks_nothing)
         UNTIL(&w, script_stage(&client) == 1);
         same(client.result[0].error, FILCH_EDEADLINE);
         script_ends(&w, &client);
-        assert_true(open_descriptors() <= before + 2); /* the poller has two descriptors */
+        assert_true(open_descriptors() <= before + 2); /* the only new descriptors are the two of the poller */
     })
     while (count-- > 0) close(full[count]);
     close(listener);
@@ -479,7 +479,7 @@ TEST(stop_cancels_processes_that_wait_for_io)
     }
 }
 
-/* ---- a stop while a stream waits, and accepts without free descriptors (in a child process of the test) ---- */
+/* ---- a stop while a read is outstanding; accepts that fail because no descriptor is free ---- */
 
 static filch_stream last_client;
 

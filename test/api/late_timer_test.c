@@ -19,8 +19,8 @@ typedef struct wait {
 static struct {
     wait waits[PROCESSES_MAX];
     int  count, order[PROCESSES_MAX], ended;
-    bool early,
-        shifted; /* a wait ended before its time; a ticker ticked at another time than a multiple of its period */
+    /* early: a wait ended before its time; shifted: a ticker ticked at another time than a multiple of its period */
+    bool early, shifted;
 } run;
 
 typedef struct waiter {
@@ -114,7 +114,8 @@ static void two_waits(wait_kind kind, uint64_t gap_ns)
     run.waits[1] = (wait){ .kind = kind, .ns = FILCH_SECONDS(1) + gap_ns, .times = 1 };
 }
 
-/* Returns in how many of the runs the last process was the first whose wait ended. */
+/* Simulates a run with each seed from 1 to `seeds`. Returns the number of runs in which the wait of the last process
+ * ended first. */
 static int count_reversed(uint64_t seeds, uint32_t late_timer)
 {
     int reversed = 0;
@@ -178,7 +179,7 @@ TEST(a_single_wait_is_neither_early_nor_late)
     }
 }
 
-/* If each due timer were held back for the other one, none would ever fire. */
+/* If two due timers were each held back until the other has fired, neither would ever fire. */
 TEST(waits_end_also_if_every_timer_is_held_back)
 {
     two_waits(BY_SLEEP, FILCH_MILLISECONDS(1));

@@ -133,7 +133,7 @@ TEST(members_are_counted_again_when_some_join_during_the_allocation)
     fixture_end(&w);
 }
 
-/* ---- leaving a group, or a watch, that the process is not in ---- */
+/* ---- filch_leave() for a process that is not a member, filch_unwatch() for one that is not a watcher ---- */
 
 TEST(a_process_that_is_not_in_a_group_cannot_leave_it)
 {

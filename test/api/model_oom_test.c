@@ -237,7 +237,7 @@ static void *few_blocks(void *user, void *old, size_t old_size, size_t size)
 {
     const fixture *w = user;
     bool           deny = fli_load_rlx(&w->deny);
-    if (deny && size >= 4096) return NULL; /* blocks of event nodes are this large */
+    if (deny && size >= 4096) return NULL; /* refuses blocks of event nodes: they have at least 4096 bytes */
     fli_store_rlx(&((fixture *)user)->deny, false);
     void *at = fixture_alloc(user, old, old_size, size);
     fli_store_rlx(&((fixture *)user)->deny, deny);

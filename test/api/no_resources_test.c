@@ -421,8 +421,8 @@ static bool relate_without(thing t, long nth)
     ok(filch_sched_create(&sched, &opt));
     ok(filch_spawn(sched, &resting, NULL, &a));
     ok(filch_spawn(sched, &resting, NULL, &b));
-    /* Lets the ring of the global queue grow first (in the small build to its maximum), because a later failure to grow
-     * would not be reported by an error code. */
+    /* These spawns make the ring of the global queue grow (with FLI_SMALL to its maximum). If the ring had to grow
+     * later and could not, no error code would report it. */
     for (int i = 0; i < 8; i++) ok(filch_spawn(sched, &resting, NULL, NULL));
     refuse(t, nth);
     filch_err err = relate_everything(sched, a, b);
@@ -481,7 +481,7 @@ static filch_err busy_step(void *self, const filch_event *events, size_t count, 
     filch_sched     *sched = filch_ctx_sched(ctx);
     (void)self;
     if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
-    if (count < 10) return filch_idle(out); /* fewer than 10 events: they were caused by the process's own calls */
+    if (count < 10) return filch_idle(out); /* so few events come from the process's own calls: makes no more calls */
     (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_spawn(sched, &brief_type, NULL, NULL);

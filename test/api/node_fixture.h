@@ -13,7 +13,7 @@ typedef struct node_fixture {
     fixture     hosts[HOSTS];
     /* bit i: the policy allows command i; commands from 64 on are allowed if any bit is set */
     uint64_t             allowed;
-    uint64_t             closed; /* the policy refuses all access to this host (numbers from 100 on); 0: none */
+    uint64_t             closed; /* number (100 and up) of a host to which the policy refuses access; 0: no host */
     FLI_ATOMIC(uint32_t) policy_calls;
     filch_access         last;
 } node_fixture;

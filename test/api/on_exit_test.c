@@ -252,7 +252,7 @@ static filch_err closer_step(void *self, const filch_event *events, size_t count
     case 3: /* filch_fail closes the instance that filch_upgrade has made */
         ok(filch_upgrade(out, &closer, NULL, filch_none()));
         return filch_fail(out, FILCH_EUSER + 4, filch_str("a detail"));
-    case 4: /* a detail that is too large is left out */
+    case 4: /* filch_fail leaves out the detail, because it is too large */
         ok(filch_upgrade(out, &closer, NULL, filch_none()));
         return filch_fail(out, FILCH_EUSER + 5, filch_bytes(large, sizeof large));
     case 5: /* the new instance is closed after the step */
@@ -306,7 +306,7 @@ TEST(close_is_told_the_error_of_the_end)
     memset(&closes, 0, sizeof closes);
     ok(filch_sched_create(&closes.sched, &opt));
     same(filch_close_error(NULL), FILCH_OK);
-    same(filch_close_error(closes.sched), FILCH_OK); /* called outside of a close function */
+    same(filch_close_error(closes.sched), FILCH_OK); /* FILCH_OK is the result outside of a close function */
 
     ok(filch_spawn(closes.sched, &closer, NULL, &a));
     ok(filch_send(closes.sched, a, filch_int(0)));

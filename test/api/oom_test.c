@@ -481,7 +481,7 @@ static filch_err greedy_step(void *self, const filch_event *events, size_t count
         if (events[i].type != FILCH_EVENT_YIELD) continue;
         if (events[i].tag == 0) {
             if (!last.all_held && ++last.begun == 2) last.no_blocks = true;
-            continue; /* tag 0: the completion of the first sleep or timer, or of a yield that took a node */
+            continue; /* last.open does not count tag 0: the first sleep and timer, and yields that take nodes */
         }
         last.open--;
         if (fine(events[i].error) && events[i].tag == TAG_TICKER) last.armed = true;

@@ -151,7 +151,8 @@ TEST(the_result_of_the_step_is_kept_though_close_sets_another)
     }
 }
 
-/* Close function of the new type, called for its state when the step replaced the upgrade by another status. */
+/* Close function of the new type of an upgrade. Closes the new state when the step replaces the upgrade by another
+ * status. */
 static void replaced_close(void *self)
 {
     (void)self;

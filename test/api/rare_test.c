@@ -217,7 +217,7 @@ TEST(a_result_for_a_process_that_has_ended_is_freed)
     same(fli_load_acq(&freed), 1);
 }
 
-/* ---- log lines that no process has written ---- */
+/* ---- log lines written by a handler, which name no process ---- */
 
 typedef struct lines {
     filch_pid pids[8];
@@ -341,7 +341,7 @@ TEST(a_thread_may_start_a_child_without_taking_its_pid)
     filch_pid          pid;
     fixture_begin(&w, 1);
     start_supervisor(&spec, &exit_record, &pid);
-    ok(filch_child_await(w.sched, pid)); /* this request does not wait: no thread gets the answer */
+    ok(filch_child_await(w.sched, pid)); /* returns at once; no thread gets the answer of this request */
     ok(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL));
     same(filch_child_start_wait(w.sched, pid, &child, FILCH_SECONDS(3600), NULL), FILCH_EEXISTS);
     ok(filch_child_stop_wait(w.sched, pid, "late", FILCH_SECONDS(3600)));
@@ -382,7 +382,7 @@ TEST(a_waiting_child_start_is_released_when_the_supervisor_is_killed)
     (void)fixture_tick(&w);
     ok(filch_child_stop(w.sched, pid, "same"));
     (void)fixture_tick(&w);
-    /* the supervisor would start this child when the first child has ended, which does not happen */
+    /* both starts wait for the end of the first child, which ignores its cancel */
     ok(filch_child_start(w.sched, pid, &child));
     ok(filch_child_start(w.sched, pid, &child));
     (void)fixture_tick(&w);

@@ -62,8 +62,8 @@ static void begin_default(fixture *w)
 
 /* ---- failures ---- */
 
-/* The process ends at its first message: 1: without an error; 2: with an error and a detail; 3: with an error only; 4:
- * because the step chooses no status; 5: because it waits without a yield. */
+/* The process ends at its first message. The number in the message says how: 1: without an error; 2: with an error and
+ * a detail; 3: with an error only; 4: because the step chooses no status; 5: because it waits without a yield. */
 static filch_err play_ends(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)me;

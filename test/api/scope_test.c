@@ -7,7 +7,7 @@
  * with the argument n - 1. Then it idles until it is cancelled. */
 static struct {
     FLI_ATOMIC(uint32_t) alive, cancelled;
-    FLI_ATOMIC(int)      reason, error; /* of the last cancel: filch_ctx_cancelled(), and the error of the event */
+    FLI_ATOMIC(int)      reason, error; /* at the last cancel: filch_ctx_cancelled(), and the error of the event */
     FLI_ATOMIC(uint64_t) deadline_ns;
 } tree;
 
@@ -104,7 +104,7 @@ TEST(cancelling_a_scope_reaches_exactly_the_processes_that_inherited_it)
     fixture_end(&w);
     fixture_end(&other);
     same(alive(), 0);
-    same(fli_load_rlx(&tree.error), FILCH_ECANCELLED); /* the stop has cancelled two processes in no scope */
+    same(fli_load_rlx(&tree.error), FILCH_ECANCELLED); /* the stop has cancelled the processes that are in no scope */
 }
 
 /* Time added to the library's clock. Tests without workers advance the clock by this, so that they do not depend on the

@@ -10,16 +10,17 @@
 #include "support/until.h"
 
 static FLI_ATOMIC(filch_sched *) looked_at;
-/* Counts of __wrap_fli_clock_ns(): parks: calls by a worker that parks; gaps: such calls while some workers are parked
- * and none is the sentinel. Relaxed order suffices: the test reads the counts after the workers have ended, or in a
- * loop that waits for a larger count. */
+/* parks: number of calls of __wrap_fli_clock_ns() by a worker that parks; gaps: how many of these calls found some but
+ * not all workers parked, and no sentinel. Relaxed order suffices: the test reads the counts after the workers have
+ * ended, or in a loop that waits for a larger count. */
 static FLI_ATOMIC(uint32_t) parks, gaps;
 
 uint64_t __real_fli_clock_ns(void);
 uint64_t __wrap_fli_clock_ns(void);
 
-/* Replaces the clock of the library. A worker that parks reads the clock under the lock, after it is counted as parked
- * and before it sets its timeout. So this function can check the counts of parked workers at that moment. */
+/* Replaces the clock of the library. A worker that parks reads the clock while it holds the lock of the parked list,
+ * after it is counted as parked and before it sets its timeout. At that moment this function checks how many workers
+ * are parked. */
 uint64_t __wrap_fli_clock_ns(void)
 {
     fli_local   *worker = fli_current_get();

@@ -1046,7 +1046,7 @@ TEST(a_completion_without_memory_to_delay_it_comes_at_once)
         test_alloc_fail(&alloc, nth, nth % 2 == 0);
         filch_err err = filch_sim_run(&options, start_yielder, NULL, &report);
         test_alloc_fail(&alloc, 0, false);
-        /* If the run failed or no yield was completed, an allocation of the process or of the scheduler has failed. */
+        /* Skips runs that failed or completed no yield: an allocation of the process or of the scheduler has failed. */
         if (err == FILCH_OK && report.verdict == FILCH_SIM_OK && many_answered > 0) {
             same(many_answered, MANY_ANSWERS);
             if (report.late_answers < least) least = report.late_answers;

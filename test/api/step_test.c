@@ -546,7 +546,7 @@ static filch_err play_sends_a_lot(actor *me, const filch_event *events, size_t c
         if (filch_send(sched, other->pid, filch_int(i)) != FILCH_OK) me->note = 2;
     }
     if (filch_should_yield(out) == 0) me->note = 3;
-    /* the next step has a new budget of sends */
+    /* the next step may again make send_budget sends */
     return me->stage++ == 0 ? filch_continue(out) : filch_done(out, filch_none());
 }
 

@@ -214,14 +214,16 @@ static void end(void)
 typedef struct held_clock {
     bool (*may_pass)(void *ctx);
     void    *ctx;
-    uint64_t now_ns, steps; /* `steps`: seen.steps at the last reading */
-    uint64_t looks;         /* number of readings, weighted by their cost */
-    unsigned pauses;        /* number of readings in a row without a step between them */
+    uint64_t now_ns, steps; /* `steps`: seen.steps when the clock was last read */
+    uint64_t looks;         /* number of times that the clock was read, weighted by their cost */
+    unsigned pauses;        /* number of times in a row that the clock was read without a step in between */
     /* How far the clock advances when may_pass() has returned true. If this is the deadline of the stop, the deadline
      * passes at once: the stop does not set ASK (see stop.c) again. */
     uint64_t advance_ns;
-    bool     stepwise; /* the clock advances by advance_ns again each time. Otherwise it continues by itself */
-    bool     passes;
+    /* true: the clock advances by advance_ns whenever may_pass() returns true. false: it does so only the first time,
+     * and then continues by itself. */
+    bool stepwise;
+    bool passes;
 } held_clock;
 static _Thread_local held_clock held;
 
@@ -244,7 +246,7 @@ uint64_t __wrap_fli_clock_ns(void)
     held.steps = steps;
     held.looks += held.pauses > 0 ? 50 : 1;
     if (held.pauses > 0) until_pause(held.pauses);
-    /* After many seconds of CPU time: the clock continues, and the test fails because it misses the events. */
+    /* Gives up after many seconds of CPU time: the clock continues, and clock_go() fails the test. */
     if (held.looks > 3000000) held.may_pass = NULL;
     return held.now_ns;
 }
@@ -256,15 +258,16 @@ static void clock_hold(bool (*may_pass)(void *ctx), void *ctx, uint64_t advance_
     held.now_ns = __real_fli_clock_ns();
 }
 
-/* Fails if the stop did not wait for the events. */
+/* Lets the clock of this thread continue. Fails the test if may_pass() has never returned true, because then the stop
+ * did not wait for the events. */
 static void clock_go(void)
 {
     held.may_pass = NULL;
     assert_true(held.passes);
 }
 
-/* What a stop must have done before its deadline may come: processes have ended and have got their cancels, and these
- * processes are at rest again. */
+/* What a stop must have done before its deadline may come: `ended` processes have ended, `cancels` cancels were
+ * delivered, and the processes `idle` and `blocked` are idle and blocked again. */
 typedef struct awaited {
     filch_sched *sched;
     uint64_t     ended, cancels;

@@ -546,7 +546,7 @@ TEST(a_back_off_is_never_longer_than_its_maximum)
 {
     waiting how = { .spec = { .children = three, .child_count = 1, .intensity = 10, .backoff_ns = FILCH_SECONDS(10) },
                     .fails_at_ms = { 1, 20000, 60000 } };
-    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* shorter than the initial back-off */
+    how.spec.backoff_max_ns = FILCH_SECONDS(2); /* this maximum is shorter than the initial back-off */
     how.spec.stable_ns = FILCH_SECONDS(1000);
     runs(&how, FILCH_SECONDS(200));
     for (size_t i = 0; i < 3; i++) waited(i, FILCH_SECONDS(2));
@@ -685,8 +685,8 @@ static bool grows_without(uint64_t nth, bool and_after)
 enum { MANY = 12 };
 
 /* Lets `fail` of 12 children fail while no allocation succeeds, and checks that no child is restarted before its
- * back-off is over. `warm`: one child has been delayed before, so there is memory for some sleeps, but not for more of
- * them than fit into the process. */
+ * back-off is over. `warm`: the supervisor has delayed a restart before, so it has memory for a few sleeps (as many
+ * yields as fit into the process), but not for more. */
 static void backs_off_without_memory(uint32_t strategy, int fail, bool warm)
 {
     static const uint64_t backoff_ns = FILCH_MILLISECONDS(150);
@@ -718,7 +718,7 @@ static void backs_off_without_memory(uint32_t strategy, int fail, bool warm)
     uint64_t began_ns = filch_now(w.sched);
     for (int i = 0; i < fail; i++) ok(filch_send(w.sched, child_log.pids[i], filch_int(FAILURE)));
     fli_store_rlx(&w.deny, true);
-    for (int i = 0; i < 100; i++) ok(filch_tick(w.sched, 10, NULL)); /* the supervisor polls, or sleeps */
+    for (int i = 0; i < 100; i++) ok(filch_tick(w.sched, 10, NULL)); /* the supervisor sleeps, or polls if it cannot */
     if (filch_now(w.sched) - began_ns < backoff_ns) same(child_log.count, before + ended);
     /* Time passes without memory: restarts that fail are repeated after another back-off, not at once. */
     while (filch_now(w.sched) - began_ns < 2 * backoff_ns) ok(filch_tick(w.sched, 10, NULL));

@@ -159,7 +159,8 @@ static const filch_type lister_type = { .name = "lister", .size = 8, .step = lis
 
 TEST(list_and_await_are_answered_with_their_tags)
 {
-    /* Both await requests are answered at the end of the supervisor's step, when all children are up. */
+    /* The expected answers, in order. The answers to the two await requests (tags 30 and 34) come last, at the end of
+     * the supervisor's step, when all children are up. */
     static const uint64_t    tags[] = { 31, 32, UINT64_MAX, 30, 34 };
     static const char *const ids[] = { "a b c ", "", "a b c late ", "", "" };
     fixture                  w;
@@ -199,7 +200,8 @@ static filch_err forwarder_step(void *self, const filch_event *events, size_t co
 
 static const filch_type forwarder_type = { .name = "forwarder", .step = forwarder_step };
 
-/* Both deliveries share one answer, so the second leaves it unchanged: the first may be in use. */
+/* The two copies of the request share one answer. The second copy must leave the answer unchanged, because the process
+ * that got the first copy back may be using it. */
 TEST(a_request_that_is_forwarded_twice_has_one_answer)
 {
     fixture w;
@@ -217,7 +219,7 @@ TEST(a_request_that_is_forwarded_twice_has_one_answer)
     same(lister.answers[1].error, FILCH_OK);
     assert_string_equal(lister.ids[1], "a b c ");
     assert_ptr_equal(lister.answers[0].children, lister.answers[1].children);
-    /* The second stop finds no child, but the answer remains that of the first. */
+    /* For the second copy of the stop request there is no child any more, but the answer to the first copy remains. */
     ok(filch_child_stop_tagged(w.sched, lister.pid, "b", 41));
     for (int i = 0; i < 5; i++) fixture_tick(&w);
     same(lister.count, 4);

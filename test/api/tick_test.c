@@ -344,8 +344,8 @@ static filch_err dozing_step(void *self, const filch_event *events, size_t count
     return seen.slept < SLEEPS ? filch_wait(out) : filch_done(out, filch_none());
 }
 
-/* A worker fires only as many timers at once as it expects processes to run before its next fairness pick. All of these
- * timers wake the same process. */
+/* A worker fires only as many timers at once as it expects processes to run before its next fairness pick. In this
+ * test all timers wake one process, so one tick must fire all of them. */
 TEST(one_tick_fires_all_timers_that_are_due)
 {
     static const filch_type dozing = { .name = "dozing", .step = dozing_step };

@@ -7,7 +7,7 @@ static struct {
     int       old_steps, old_closed, new_opened, new_steps, new_closed;
     filch_err after;                   /* what `then` returned */
     filch_err (*then)(filch_out *out); /* called by the step after filch_upgrade(), to choose another status */
-    bool returns;                      /* true: the step returns `after`; false: FILCH_OK */
+    bool returns;                      /* true: the step returns the result of `then`; false: it returns FILCH_OK */
 } seen;
 
 static filch_err new_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)

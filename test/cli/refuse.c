@@ -160,7 +160,7 @@ ssize_t write(int descriptor, const void *bytes, size_t size)
     return refuses("write") ? failed(EINTR) : REAL(fn, "write", descriptor, bytes, size);
 }
 
-/* pwritev2, with which texts are written, is called by its number. */
+/* Replaces syscall(), because the program writes texts by pwritev2, a system call that it calls by number. */
 long syscall(long number, ...)
 {
     typedef long (*fn)(long, long, long, long, long, long, long);

@@ -144,8 +144,8 @@ static inline void bench_unstack(bench *b, fli_proc *p)
     fli_mail_unstack(&b->rt, &b->worker, p, fli_word_head(fli_state_look(&p->state)));
 }
 
-/* Settles `p` as a worker does, and frees the node that was kept as marker. Returns false if an event has arrived; then
- * the caller still owns `p`. */
+/* Settles `p` as a worker does, and frees the mailbox head node if it was read but not freed yet. Returns false if an
+ * event has arrived; then the caller still owns `p`. */
 static inline bool bench_settle(bench *b, fli_proc *p, unsigned settle_to)
 {
     uint32_t seen = p->head_taken, held = fli_mail_held_head(p);
