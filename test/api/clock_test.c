@@ -194,7 +194,7 @@ TEST(a_timer_gives_its_id_at_once_and_its_message_in_time)
         UNTIL(&w, d.timers == i + 1);
         assert_true(d.id != 0);
         assert_true(d.last_ns - d.armed_ns >= delays[i]);
-        same(cancel(&a, d.id), 0); /* the timer has fired already */
+        same(cancel(&a, d.id), 0); /* the timer has fired, so the cancel finds no timer */
         same(fixture_stats(&w).timers, 0);
     }
     same(d.wrong, 0);
@@ -298,9 +298,8 @@ TEST(ticks_that_were_not_read_are_merged_and_counted)
     (void)fixture_tick(&w);
     uint64_t during = (fli_clock_ns() - before_ns) / FILCH_MILLISECONDS(1);
     assert_true(d.ticks_events - events <=
-                /* at most 2 + during events: one event for all ticks that came due during the 25 ms, and at most
-                 * during + 1 events for the ticks that came due while fixture_tick() ran (`during`: how many whole ms
-                 * it ran) */
+                /* One event for all ticks that came due in the 25 ms, and at most 1 + `during` events for the ticks
+                 * that came due while fixture_tick() ran. It ran for `during` whole milliseconds. */
                 2 + during);
     uint64_t due = (before_ns - armed_ns) / FILCH_MILLISECONDS(1);
     /* one tick less is allowed, because the ticker was started a little after the request */

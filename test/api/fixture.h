@@ -213,7 +213,7 @@ struct actor {
     uint32_t   inits, closes;
     filch_err  exit_error;
     filch_data result; /* the result of the process; on_exit has taken a reference by filch_keep() */
-    /* number of on_exit calls, written last: once it is 1, the fields above may be read */
+    /* number of on_exit calls, written last: when it is 1, the test may read the fields above */
     FLI_ATOMIC(uint32_t) exits;
 };
 

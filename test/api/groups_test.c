@@ -58,8 +58,8 @@ TEST(members_are_listed_once_per_join_and_in_join_order)
     fixture_end(&w);
 }
 
-/* A process that has joined several times leaves its newest place each time, whether it watches the group or not, and
- * its end removes the places that are left. */
+/* Each filch_leave() of a process that has joined a group several times removes the newest of its memberships, whether
+ * it watches the group or not. The end of the process removes the memberships that are left. */
 TEST(a_process_that_joined_several_times_leaves_its_newest_place)
 {
     enum { TIMES = 5 };

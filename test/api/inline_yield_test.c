@@ -411,7 +411,7 @@ static bool is_kind(const filch_data *data, size_t n)
     }
 }
 
-/* Sends values of each kind back and forth, by two commands in turn. */
+/* Yields values of each kind, with ECHO and OTHER in turn, and checks that each value comes back. */
 static filch_err play_kinds(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     size_t round = (size_t)me->stage++;

@@ -132,7 +132,7 @@ static void make_fifo(void)
     ok(mkfifo(fifo, 0600));
 }
 
-/* Opens the FIFO also for writing, so that every open for reading returns: an open that hangs, and later ones. */
+/* Opens the FIFO also for writing, so that each open for reading returns: one that hangs now, and each later one. */
 static int open_fifo(void)
 {
     int fd = open(fifo, O_RDWR | O_CLOEXEC | O_NONBLOCK);

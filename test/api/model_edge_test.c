@@ -8,7 +8,7 @@
 
 /* ---- actions of another thread during an allocation ---- */
 
-/* State of an allocator that once runs `meanwhile` on another thread before it returns. */
+/* State of an allocator. In one of its calls it runs `meanwhile` on another thread before it returns. */
 static struct {
     size_t   least; /* `meanwhile` runs during an allocation of at least this size; 0: it never runs */
     uint32_t skip;  /* number of allocations of at least `least` bytes before the one in which `meanwhile` runs */

@@ -24,7 +24,7 @@ static struct {
     atomic_bool          inside, release;
     atomic_int           code[8];
     atomic_bool          holding, held;
-    filch_receiver       receiver; /* receiver of the first HOLD yield; valid once `held` is true */
+    filch_receiver       receiver; /* receiver of the first HOLD yield; valid if `held` is true */
     filch_pid            peer;
     test_alloc           alloc;
 } seen;
@@ -340,7 +340,7 @@ TEST(processes_that_keep_spawning_do_not_outlive_stop)
         for (int i = 0; i < 4; i++) ok(filch_spawn(sched, &breeder, NULL, NULL));
         if (worker_counts[w] > 0) until(atomic_load(&seen.steps) > 100);
         else ok(filch_tick(sched, 100, NULL));
-        /* The processes may spawn until the deadline. After the deadline a spawn is refused, or the stop kills the new
+        /* Spawns succeed until the deadline. After the deadline a spawn is refused, or the stop kills the new
          * process. */
         filch_err err = filch_sched_stop(sched, FILCH_MILLISECONDS(20), NULL);
         assert_true(err == FILCH_OK || err == FILCH_EDEADLINE);
@@ -806,7 +806,7 @@ TEST(calls_during_and_after_close_return_the_documented_codes)
     }
 }
 
-/* On a cancel the process makes every call that it may still make, and then yields blocking work. */
+/* On a cancel the process makes every call that is still allowed, and then yields blocking work. */
 static filch_err last_words_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_sched *sched = filch_out_sched(out);

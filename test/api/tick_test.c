@@ -332,7 +332,7 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     same(filch_sched_stop(sched, FILCH_SECONDS(10), NULL), FILCH_OK);
 }
 
-/* Sleeps SLEEPS times at once, and ends when all sleeps have ended. */
+/* Yields SLEEPS sleeps in one step, and ends when all of them are completed. */
 enum { SLEEPS = 5000 };
 static filch_err dozing_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {

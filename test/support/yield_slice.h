@@ -8,8 +8,8 @@
 #include <time.h>
 
 /* Gives up the time slice, for a thread that waits for another one in a loop. If other programs occupy the machine, a
- * sched_yield() takes several milliseconds, because each of them runs first; a thread that sleeps runs soon after it
- * wakes. So after a slow sched_yield() the next calls of this thread sleep for a moment instead. */
+ * sched_yield() takes several milliseconds, because the other programs run first; a thread that sleeps runs soon
+ * after it wakes. So after a slow sched_yield() the next calls of this thread sleep for a moment instead. */
 static inline void yield_slice(void)
 {
     static _Thread_local unsigned sleeps;
