@@ -118,10 +118,10 @@ filch_err fli_relate(fli_runtime *rt, fli_request *request)
 
 /* ---- public calls ---- */
 
-/* Returns true if the phase of the scheduler refuses the request. A request of a step or handler is never refused here.
- * During a stop, messages from outside are refused, as filch_send() refuses them; other requests from outside are
- * refused when the scheduler is closed. In a simulation one thread runs everything: a caller without a current process
- * is outside. */
+/* Returns true if the phase of the scheduler refuses the request. A request of a step or handler is never refused here;
+ * all other requests come from outside. During a stop, messages from outside are refused, as filch_send() refuses them;
+ * other requests from outside are refused when the scheduler is closed. In a simulation one thread runs everything, so
+ * a caller without a current process counts as outside. */
 static bool is_refused(fli_runtime *rt, const fli_local *worker, uint32_t op)
 {
     bool outside = worker == NULL || (rt->sim != NULL && worker->current == NULL);

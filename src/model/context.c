@@ -82,7 +82,7 @@ filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_val
     fli_relation *relations = NULL, *relation;
     filch_err     err = FILCH_OK;
     *timer = 0;
-    /* A deadline in the past needs no timer: see fli_context_begin(). */
+    /* A deadline in the past needs no timer: fli_context_begin() will cancel the process. */
     if (at_ns != FILCH_FOREVER && at_ns > now_ns) {
         err = arm_deadline(m, endpoint, at_ns - now_ns, &relation);
         if (err == FILCH_OK) {

@@ -26,7 +26,7 @@ typedef struct membership {
     fli_index_item item; /* item of the index fli_group_shard.memberships; must be the first field */
     /* ring of the members, or of the watchers, of the group; its head is in `group` */
     struct membership *next, *prev;
-    /* next newer and next older membership of this process in this group, of the same kind; NULL: none */
+    /* next newer and next older membership of this process in this group with the same `kind`; NULL: none */
     struct membership *newer, *older;
     struct group      *group;
     fli_relation      *relation;
@@ -40,7 +40,7 @@ typedef struct group {
     filch_data   name;              /* name of the group; also the payload of its JOINED and LEFT events; owned */
     membership   members, watchers; /* heads of the lists of members and watchers */
     uint64_t     member_count, watcher_count, reserve_count;
-    uint32_t     reserve; /* handle of the first reserved node; the nodes are linked by `next` */
+    uint32_t     reserve; /* handle of the first reserved event node; the reserved nodes are linked by `next` */
 } group;
 
 /* ---- groups ---- */
@@ -145,7 +145,7 @@ static void index_remove(fli_model *m, fli_group_shard *shard, membership *p)
     else (void)fli_index_remove(&m->mem, &shard->memberships, &p->item);
 }
 
-/* ---- the reserved nodes for events to watchers ---- */
+/* ---- the reserved event nodes for JOINED and LEFT events to watchers ---- */
 
 static fli_event_node *reserve_take(group *g)
 {
@@ -161,7 +161,7 @@ static void reserve_shrink(group *g, uint64_t count)
     while (count-- > 0) fli_full_node_give(g->rt, fli_current_worker(g->rt), reserve_take(g));
 }
 
-/* Adds `count` nodes to the reserve, or none if out of memory. */
+/* Adds `count` event nodes to the group's reserve, or none if out of memory. */
 static filch_err reserve_grow(group *g, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
@@ -177,7 +177,7 @@ static filch_err reserve_grow(group *g, uint64_t count)
     return FILCH_OK;
 }
 
-/* Posts an event about process `serial` to every watcher, with nodes of the group's reserve. */
+/* Posts an event about process `serial` to every watcher, with event nodes of the group's reserve. */
 static void notify_watchers(fli_model *m, group *g, filch_event_type type, uint64_t serial)
 {
     (void)m;

@@ -109,7 +109,8 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
     if (m == NULL) return FILCH_EFOREIGN;
     fli_local *worker = fli_current_worker(rt);
     if (worker != NULL && worker->rec_hooks != NULL)
-        return FILCH_ESTATE; /* refused in a recorded step, because a recording covers one scheduler */
+        /* a recorded step cannot spawn on another host, because a recording covers one scheduler */
+        return FILCH_ESTATE;
     bool     inside = worker != NULL && worker->serial != 0 && !worker->dispatching;
     uint32_t relations = opt.relations & (FILCH_SPAWN_MONITOR | FILCH_SPAWN_LINK);
     if (relations != 0 && !inside) return FILCH_ESTATE;

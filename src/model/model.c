@@ -60,7 +60,7 @@ no_model:
 
 void fli_model_drop(fli_model *m)
 {
-    /* PAIR model.refs, both halves: the accesses of every former holder come before the free. */
+    /* PAIR model.refs, both halves: the accesses of every thread that dropped a reference come before the free. */
     if (fli_sub_acqrel(&m->refs, 1) != 1) return;
     fli_mem mem = m->mem;
     FLI_ASSERT(fli_slab_is_whole(&m->relations)); /* asserts that no relation is left */
@@ -128,7 +128,7 @@ filch_err fli_model_add(fli_model *m, fli_runtime *rt, uint32_t *number)
         fli_free(&m->mem, host, sizeof *host);
         return err;
     }
-    fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds a reference */
+    fli_add_rlx(&m->refs, 1); /* relaxed: the caller holds a reference, so the count is not 0 */
     *number = i;
     return FILCH_OK;
 }
@@ -144,7 +144,8 @@ filch_err fli_model_get(fli_runtime *rt, fli_model **out)
     uint32_t   number;
     filch_err  err = fli_model_create(&rt->mem, &made);
     if (err != FILCH_OK) return err;
-    err = fli_model_add(made, rt, &number); /* the first host has number 0, the initial value of rt->host */
+    /* `number` is not used: the first host has number 0, the initial value of rt->host */
+    err = fli_model_add(made, rt, &number);
     if (err == FILCH_OK) {
         *out = made;
         /* PAIR runtime.model, both halves: if several threads create a model, one of them wins. */

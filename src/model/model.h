@@ -40,7 +40,7 @@ typedef enum fli_relation_kind {
     FLI_RELATION_MEMBER,   /* the process is a member of a group */
     FLI_RELATION_WATCHER,  /* the process watches a group: gets JOINED and LEFT events */
     FLI_RELATION_SCOPE,    /* the process runs inside a scope (proc/values.h) */
-    /* the process is a hub: it has an index of its links (relations.c). The first relation in its list */
+    /* the process is a hub: it has an index of its links (relations.c). This relation comes first in its list */
     FLI_RELATION_HUB
 } fli_relation_kind;
 
@@ -69,8 +69,8 @@ typedef struct fli_relation {
     /* for each endpoint: the next and the previous place in the list of the endpoint's process. The list is a ring in
      * order of creation; a HUB comes first */
     uint32_t next[2], prev[2];
-    /* for each endpoint: handle of the node reserved for the notice to it; 0: none. A LINK within one host has only
-     * node[0], for either endpoint */
+    /* for each endpoint: handle of the event node reserved for the notice to its process; 0: none. A LINK within one
+     * host has only node[0], which is used for the notice to either endpoint */
     uint32_t node[2];
     uint16_t kind;
     union {
@@ -121,7 +121,7 @@ typedef struct fli_host {
 
 typedef struct fli_model {
     fli_mem mem;
-    /* Number of references, by the hosts and the filch_node.  PAIR model.refs */
+    /* Number of references to this struct: one for each host, and one for the filch_node.  PAIR model.refs */
     FLI_ATOMIC(uint32_t) refs;
     fli_slab             relations;
     fli_mutex            grow; /* protects the allocation of fli_host.heads and the adding of hosts */

@@ -193,7 +193,7 @@ void fli_names_fini(fli_model *m, fli_runtime *rt)
         uint32_t     cursor = 0;
         while (any_of(&host->names[i], &cursor, &pid, &ref)) {
             if (fli_endpoint_pin(m, rt, pid, &endpoint) != FILCH_OK)
-                continue; /* the host of the process is ending and removes the name itself */
+                continue; /* tries again: the host of the process is ending and will remove the name itself */
             (void)take_away(m, &endpoint, ref);
             fli_endpoint_unpin(m, rt, &endpoint);
         }

@@ -164,8 +164,8 @@ static fli_magazine *magazine_of(fli_model *m)
     return worker != NULL && fli_load_rlx(&worker->rt->model) == m ? &worker->relations : NULL;
 }
 
-/* Reserves a node for the notice to endpoint `which` of the relation, which is `endpoint`. Returns false if out of
- * memory. */
+/* Reserves an event node for the notice to `endpoint`, which is endpoint number `which` of the relation. Returns false
+ * if out of memory. */
 static bool reserve_notice(fli_relation *relation, unsigned which, const fli_endpoint *endpoint)
 {
     fli_event_node *node = fli_node_take(endpoint->rt, fli_current_worker(endpoint->rt));
@@ -173,7 +173,7 @@ static bool reserve_notice(fli_relation *relation, unsigned which, const fli_end
     return node != NULL;
 }
 
-/* Takes the node reserved for endpoint `which` from the relation. `to` is the runtime from which the node was
+/* Takes the event node reserved for endpoint `which` from the relation. `to` is the runtime from which the node was
  * allocated. */
 static fli_event_node *take_node(fli_relation *relation, unsigned which, fli_runtime *to)
 {
@@ -221,8 +221,8 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     fli_store_rlx(&relation->serial[0], a->serial);
     fli_store_rlx(&relation->serial[1], b != NULL ? b->serial : 0);
     fli_store_rlx(&relation->hosts, a->host | (b != NULL ? b->host : a->host) << 16);
-    /* A monitor notifies endpoint 0. A link notifies the endpoint that still lives: if both are on one host, one
-     * node serves both. */
+    /* A monitor notifies endpoint 0. A link notifies the endpoint that still lives; if both endpoints are on one host,
+     * one reserved node is enough, because only one of them is notified. */
     bool reserved = !is_double(relation) || reserve_notice(relation, 0, a);
     if (reserved && kind == FLI_RELATION_LINK && a->host != b->host) reserved = reserve_notice(relation, 1, b);
     if (!reserved) {
@@ -243,8 +243,8 @@ static bool has_head(fli_model *m, const fli_endpoint *endpoint)
 bool fli_endpoint_set_related(fli_model *m, const fli_endpoint *endpoint)
 {
     fli_proc *p = fli_proc_find(endpoint->rt, endpoint->serial);
-    /* If the slot has no list head, fli_relation_make() found that the slot had never been used. So the process was
-     * spawned after that call. */
+    /* If the slot has no list head, the slot had never been used when fli_relation_make() was called. So the process
+     * was spawned after that call, and the result is false. */
     return p != NULL && has_head(m, endpoint) && fli_state_set_related(&p->state, fli_serial_gen(endpoint->serial));
 }
 
@@ -450,8 +450,8 @@ static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host
     return by == 0 || fli_load_rlx(&relation->serial[0]) == by;
 }
 
-/* A supervisor monitors its child from the child's birth. The birth lists at most a name and a link before that
- * monitor, and a HUB may come first. So only the first four relations of the list are looked at. */
+/* A supervisor monitors its child from the spawn on. The spawn lists at most a name and a link before that monitor, and
+ * a HUB may come first. So only the first four relations of the list are looked at. */
 bool fli_supervised(fli_runtime *rt, uint64_t serial, uint64_t by)
 {
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
@@ -678,7 +678,7 @@ void fli_ended(fli_runtime *rt, uint64_t serial, filch_err error, const filch_da
 typedef struct cradle {
     fli_relation *monitor, *link, *name, *exec;
     fli_relation *context; /* first of the relations for deadline and scopes, linked by next[0] */
-    uint64_t      timer;   /* timer of the deadline; 0: the deadline has passed, or there is none */
+    uint64_t      timer;   /* timer of the deadline; 0: the deadline has passed, or the process has no deadline */
 } cradle;
 
 static void cradle_free(fli_model *m, const fli_endpoint *child, const fli_endpoint *parent, cradle *c)

@@ -8,7 +8,8 @@
 
 static uint64_t hash_of(const fli_index_item *item)
 {
-    return ((const fli_entry *)item)->hash; /* an fli_index_item is the first field of an fli_entry */
+    /* `item` points to an fli_entry, because the first field of an fli_entry is its fli_index_item */
+    return ((const fli_entry *)item)->hash;
 }
 
 filch_err fli_table_init(fli_table *table)
