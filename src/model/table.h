@@ -38,8 +38,8 @@ uint64_t fli_name_hash(const char *name);
 /* Returns true if `name` is a valid name: 1 to FLI_NAME_MAX bytes. */
 int fli_name_is_sound(const char *name);
 
-/* Allocates an entry of `size` bytes with a copy of `name`. All bytes except the fli_entry are zero. Returns NULL if
- * out of memory. */
+/* Allocates an entry of `size` bytes, with a copy of `name` behind them. The bytes of the entry after its fli_entry are
+ * zero. Returns NULL if out of memory. */
 void *fli_entry_make(const fli_mem *mem, size_t size, const char *name);
 void  fli_entry_free(const fli_mem *mem, void *entry);
 
