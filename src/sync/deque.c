@@ -92,7 +92,7 @@ filch_err fli_deque_init(fli_deque *deque, const fli_mem *mem)
 
 void fli_deque_fini(fli_deque *deque)
 {
-    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: no other thread is left */
+    fli_ring *ring = fli_load_rlx(&deque->ring); /* relaxed: no other thread uses the deque any more */
     while (ring != NULL) {
         fli_ring *older = ring->older;
         fli_free_aligned(&deque->mem, ring, ring_size(ring->mask + 1), FLI_LINE);
@@ -102,8 +102,8 @@ void fli_deque_fini(fli_deque *deque)
 
 fli_ring *fli_deque_grow(fli_deque *deque)
 {
-    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: only this thread writes it */
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
+    fli_ring *old = fli_load_rlx(&deque->ring);      /* relaxed: only this thread writes `ring` */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes `bottom` */
     uint32_t  slots = old->mask + 1;
     if (slots >= FLI_DEQUE_SLOTS_MAX) return NULL;
     fli_ring *ring = ring_create(&deque->mem, slots * 2, old);
@@ -127,8 +127,8 @@ typedef struct deque_view {
     uint32_t  count;
 } deque_view;
 
-/* Does the three loads of a steal, in the order that points 2 and 5 of the file comment need. Returns FLI_STEAL_GOT
- * if there is an item to claim. */
+/* Does the three loads of a steal in this order: word, bottom, ring. Points 2 and 5 of the file comment need this
+ * order. Returns FLI_STEAL_GOT if there is an item to claim. */
 static fli_steal look(fli_deque *from, deque_view *seen)
 {
     seen->word = fli_load_acq(&from->word);        /* PAIR deque.word, acquire half */
@@ -138,8 +138,8 @@ static fli_steal look(fli_deque *from, deque_view *seen)
     /* UINT32_MAX is -1: the owner's pop has lost its item to a thief and has not restored bottom yet, so the deque is
      * empty. A lower value comes from a push_under in progress: the next line returns RETRY for it. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
-    /* The count exceeds the ring: this thread was stopped between the loads while other threads went on, and the
-     * word is stale. */
+    /* The count exceeds the ring if this thread was stopped between its loads, so that the word is stale, or if a
+     * push_under is in progress: the caller must retry. */
     if (seen->count > seen->ring->mask + 1) return FLI_STEAL_RETRY;
     return FLI_STEAL_GOT;
 }
@@ -168,7 +168,7 @@ static bool claim(fli_deque *from, deque_view *seen, uint32_t count)
 static uint32_t make_room(fli_deque *deque, uint32_t wanted)
 {
     for (;;) {
-        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
+        uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes `bottom` */
         /* PAIR deque.word, acquire half: as in fli_deque_try_push(). */
         uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
         uint32_t room = fli_load_rlx(&deque->ring)->mask + 1 - used;
@@ -189,7 +189,7 @@ fli_steal fli_deque_steal_half_into(fli_deque *from, fli_deque *into, void **fir
     uint32_t rest = make_room(into, n - 1);
 
     void     *oldest = peek(&seen, 0);
-    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: only this thread writes it and `ring` */
+    uint32_t  bottom = fli_load_rlx(&into->bottom); /* relaxed: only this thread writes `bottom` and `ring` */
     fli_ring *ring = fli_load_rlx(&into->ring);
     /* Copies the items after the oldest directly into free slots of `into`, in reverse order, so that the owner of
      * `into` pops the oldest of them first. These slots are above bottom, so no thief reads them; if the claim fails,
@@ -233,7 +233,7 @@ void *fli_deque_take_oldest(fli_deque *deque)
 bool fli_deque_push_under(fli_deque *deque, void *item, uint32_t mark)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
+    uint32_t bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes `bottom` */
     if (bottom == mark) return fli_deque_push(deque, item);
     if (make_room(deque, 1) == 0) return false;
     fli_store_rel(&deque->bottom, mark); /* PAIR deque.bottom, release half: as in fli_deque_pop() */

@@ -109,8 +109,8 @@ FILCH_MUST_USE fli_ring *fli_deque_grow(fli_deque *deque);
 static inline bool fli_deque_try_push(fli_deque *deque, void *item, uint32_t *before)
 {
     FLI_ASSERT(item != NULL);
-    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
-    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: only this thread writes it */
+    uint32_t  bottom = fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes `bottom` */
+    fli_ring *ring = fli_load_rlx(&deque->ring);     /* relaxed: only this thread writes `ring` */
     /* PAIR deque.word, acquire half: every thief that took an item from this slot read the slot before it advanced
      * top. So the slot can be reused. */
     uint32_t used = bottom - fli_deque_top(fli_load_acq(&deque->word));
@@ -143,7 +143,7 @@ static inline bool fli_deque_is_empty(fli_deque *deque)
 
 static inline uint32_t fli_deque_mark(fli_deque *deque)
 {
-    return fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes it */
+    return fli_load_rlx(&deque->bottom); /* relaxed: only this thread writes `bottom` */
 }
 
 /* Returns the probable oldest item, NULL if there is none: a hint, not to be dereferenced. Thread: the owner. */
@@ -157,9 +157,8 @@ static inline const void *fli_deque_guess_oldest(fli_deque *deque)
 static inline void *fli_deque_pop(fli_deque *deque)
 {
     if (fli_deque_is_empty(deque))
-        return NULL; /* a stale top can make an empty deque look non-empty; then the add
-                        below decides */
-    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: only this thread writes it */
+        return NULL; /* a stale top can make an empty deque look non-empty; then the add below reads the current top */
+    uint32_t bottom = fli_load_rlx(&deque->bottom), newest = bottom - 1; /* relaxed: only this thread writes `bottom` */
     /* PAIR deque.bottom, release half. A relaxed store would be wrong: a thief may read this bottom together with the
      * word from before the add, and would then not be ordered after the pushes of the items below. x86 would hide the
      * error. */

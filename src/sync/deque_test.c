@@ -228,7 +228,7 @@ TEST(growth_keeps_every_item_and_the_order)
     fli_deque d;
     heap      h;
     begin(&d, &h);
-    /* Starts in the middle of the ring, so that the copied items wrap around its end. */
+    /* Moves the first item to the middle of the ring, so that the items that growth copies wrap around its end. */
     push(&d, 1, FLI_DEQUE_SLOTS - 1);
     for (uintptr_t i = 1; i < FLI_DEQUE_SLOTS; i++) same(steal_one(&d), i);
     push(&d, 1, MANY);
@@ -404,7 +404,7 @@ TEST(all_operations_work_while_indices_wrap_around)
         start_at(&d, 7, UINT32_MAX - before);
         start_at(&into, 7, UINT32_MAX - before / 2);
         same(pop(&d), 0);
-        push(&d, 1, 2 * FLI_DEQUE_SLOTS + 3); /* also grows while the indices wrap around */
+        push(&d, 1, 2 * FLI_DEQUE_SLOTS + 3); /* the deque also grows while the indices wrap around */
         same(fli_deque_count(&d), 2 * FLI_DEQUE_SLOTS + 3);
         same(number(fli_deque_take_oldest(&d)), 1);
         same(steal_one(&d), 2);

@@ -33,8 +33,10 @@
 #define RING_MOST 8
 #else
 #define RING_FIRST 64
-#define RING_KEPT 1024 /* number of places; a ring with more places is freed when the queue is empty */
-/* maximum number of places: 512 KiB. Growing to it copies half of that, about 20 us under the lock */
+/* places of the largest ring that an empty queue keeps; a larger ring is freed when the queue becomes empty */
+#define RING_KEPT 1024
+/* maximum number of places of a ring (512 KiB). Growing a ring to this size copies 256 KiB, which takes about 20 us
+ * under the lock */
 #define RING_MOST 65536
 #endif
 

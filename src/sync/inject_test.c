@@ -128,7 +128,7 @@ TEST(count_is_exact_without_concurrent_calls)
     end(&queue);
 }
 
-/* ---- the queue against an array as a model, with memory and without ---- */
+/* ---- the queue compared with an array as a model; allocations may be refused ---- */
 
 enum { MANY = 70000 }; /* more items than the largest ring holds */
 
@@ -187,7 +187,7 @@ static void play(model *m, uint64_t nth, uint64_t seed)
     end(&m->queue);
 }
 
-static model the_model; /* too large for the stack */
+static model the_model; /* static: a `model` is too large for the stack */
 
 TEST(order_and_count_agree_with_a_model_with_memory_and_without)
 {
@@ -223,7 +223,8 @@ TEST(a_put_first_into_a_full_ring_without_memory_moves_only_the_newest)
         put_first(&queue, things, 0);
         put(&queue, things, last + 1, last + 1);
         for (int i = 0; i <= last + 1; i++) expect(&queue, 1, i, i);
-        put(&queue, things, 0, 0); /* moves the first item of the next iteration one place further in the ring */
+        /* this put and the take after it make the next iteration begin one place further in the ring */
+        put(&queue, things, 0, 0);
         expect(&queue, 1, 0, 0);
     }
     end(&queue);

@@ -241,7 +241,7 @@ static unsigned segment_of(const fli_slab *slab, const void *object)
 static void store_locked(fli_slab *slab, void *const *objects, uint32_t count)
 {
     unsigned i = 0, shift = slab->size_shift;
-    /* address and size of segment i: the last object was in it, and mostly the next one is too */
+    /* address and size of segment i, which contained the previous object and mostly contains the next one too */
     uintptr_t      begin = 0, bytes = 0;
     fli_slab_page *pages = NULL;
     for (uint32_t k = 0; k < count; k++) {

@@ -31,9 +31,9 @@
 #include "port/atomic.h"
 #include "port/thread.h"
 
-/* A magazine holds four batches. With two batches it was too small for the objects that a step takes and its receiver
- * gives back (64 messages, twice that at a fairness pick, or some hundreds of processes): the magazine was emptied and
- * filled alternately, and the depot was used each time. See docs/design/memory.md. */
+/* A magazine holds four batches. Two batches are too few for the objects that a step takes and its receiver gives back
+ * (64 messages, 128 at a fairness pick, or some hundreds of processes): the magazine is emptied and filled alternately,
+ * and each time objects move from or to the depot. See docs/design/memory.md. */
 #ifdef FLI_SMALL
 #define FLI_MAGAZINE 4
 #define FLI_SLAB_BATCH 2
@@ -114,7 +114,7 @@ typedef struct fli_slab {
     const fli_slab_return_ops *return_ops;
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields from here on are used under lock; those without FLI_ATOMIC are not atomic. `spare`, `spare_count` and
-     * `spare_room` are on the cache line of the lock, for threads without a magazine. */
+     * `spare_room` are on the cache line of the lock, because a thread without a magazine uses them at each take. */
     /* array of free objects, with space for `spare_room` pointers; free objects that do not fit are stored in their
      * pages */
     void         **spare;

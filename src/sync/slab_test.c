@@ -295,9 +295,9 @@ TEST(pages_that_were_not_used_since_the_last_trim_are_returned)
     fli_slab_allow_return(&slab, &return_ops);
     make_peak(&slab, things, 1);
     uint32_t free_pages = fli_load_rlx(&slab.free_pages);
-    /* perhaps fewer than PAGES: the first page is never FREE, because object 0 is never stored */
+    /* free_pages can be less than PAGES: the first page is never FREE, because object 0 is never stored */
     assert_in_range(free_pages, PAGES - 2, PAGES);
-    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* begins the first interval */
+    same(fli_slab_trim(&slab, UINT32_MAX), 0); /* this call begins the first interval of fli_slab_trim() */
     same(returned(&slab), 0);
     make_peak(&slab, things, 1);
     same(fli_slab_trim(&slab, UINT32_MAX), 0); /* 0: make_peak() has used all pages in this interval */
@@ -378,7 +378,8 @@ static void trade(void *arg)
     for (uint64_t i = 0; i < market->rounds; i++) {
         thing   *t = fli_slab_take(&market->slab, magazine);
         uint32_t handle = t->self;
-        /* The fields are not atomic: with two owners at once TSan reports a race, and `mark` is wrong. */
+        /* The fields are not atomic: if an object had two owners at once, TSan would report a race, and `mark` would be
+         * wrong. */
         if (fli_slab_at(&market->slab, handle) != t || t->mark != 0) fli_store_rlx(&market->clash, true);
         t->mark = h->number;
         uint32_t other = fli_swap_acqrel(&market->shelf[(i * 7 + h->number) % SHELF], handle);
