@@ -15,7 +15,7 @@
 #define STACK_SIZE (256u << 10)
 #define POINT_NS 20 /* virtual time in ns that passes at each scheduling point (engine.h) */
 #define CHANGES_MAX 16
-/* most scheduling points between two checks of the alarms, under PCT and while only one thread can run */
+/* maximum number of scheduling points between two checks of the alarms, under PCT or while only one thread can run */
 #define LOOK_EVERY 512
 /* a run with the strategy PCT continues as a random walk after FAIR_AFTER * config.length scheduling points */
 #define FAIR_AFTER 20
@@ -57,8 +57,8 @@ static struct {
     set            ready;      /* threads that can run; under PCT a heap, the highest priority first */
     set            stalled;    /* threads that can run, but are chosen only if `ready` is empty */
     set            timed;      /* blocked threads with an alarm */
-    uint64_t       stall_ends; /* not later than the stalled_until of any thread in `stalled` */
-    uint64_t       alarm_ns;   /* not later than the alarm (until_ns) of any thread in `timed` */
+    uint64_t       stall_ends; /* lower bound of the stalled_until of the threads in `stalled` */
+    uint64_t       alarm_ns;   /* lower bound of the alarms (until_ns) of the threads in `timed` */
     bool           alone;      /* strategy random walk: true while no thread but the running one can run */
     thread        *current;
     fli_fiber      outside; /* fiber of the caller of fli_sim_run */

@@ -29,9 +29,9 @@ typedef struct fli_sim_config {
     /* PCT (random priorities of threads): expected number of scheduling points of a run, over which the changes of
      * priorities are spread; 0 means 20000 */
     uint64_t length;
-    /* random walk: mean number of points between two choices of a thread; 0: drawn from the seed */
+    /* random walk: mean number of scheduling points between two choices of a thread; 0: drawn from the seed */
     uint32_t switch_mean;
-    uint64_t point_max; /* a run with more points counts as endless; 0 means 50 million */
+    uint64_t point_max; /* a run with more scheduling points counts as endless; 0 means 50 million */
     uint32_t spurious;  /* of 1000 waits on a condition, how many end spuriously */
     uint32_t weak_fail; /* of 1000 weak compare-and-swaps, how many fail spuriously */
     uint32_t no_thread; /* of 1000 attempts to start a thread, how many fail */
@@ -39,10 +39,10 @@ typedef struct fli_sim_config {
     uint32_t stall;
     uint32_t clock_jump;  /* before how many of 1000 clock readings the virtual clock jumps ahead */
     uint32_t check_every; /* number of switches between two calls of `check`; 0: `check` is never called */
-    /* checks invariants; must not call functions of the port, because each of these calls is a point */
+    /* checks invariants; must not call functions of the port, because each of these calls is a scheduling point */
     void (*check)(void);
     void (*rest)(void); /* checks invariants when all threads are blocked and time is about to jump; may be NULL */
-    bool trace;         /* true: each point is reported by a call of `trace_line` */
+    bool trace;         /* true: each scheduling point is reported by a call of `trace_line` */
     void (*trace_line)(void *user, uint64_t point, uint32_t thread, const char *what);
     void *trace_user;
 } fli_sim_config;
@@ -57,15 +57,15 @@ typedef enum fli_sim_verdict {
 typedef struct fli_sim_result {
     fli_sim_verdict verdict;
     const char     *why;    /* why the run ended (static text); NULL if the verdict is FLI_SIM_OK */
-    uint64_t        points; /* number of points of the run */
+    uint64_t        points; /* number of scheduling points of the run */
     uint64_t        switches;
     uint64_t        hash;    /* hash of all choices: equal for equal runs */
     uint64_t        time_ns; /* virtual time in ns at the end of the run */
 } fli_sim_result;
 
 /* Runs `body(arg)` as virtual thread 0 until thread 0 and all threads that were started in the run have ended. After a
- * violation the other threads are abandoned, and their resources leak. Thread: any, but only one run at a time in a
- * program. */
+ * violation, all threads that have not ended are abandoned, and their resources leak. Thread: any, but only one run at
+ * a time in a program. */
 fli_sim_result fli_sim_run(const fli_sim_config *config, void (*body)(void *arg), void *arg);
 
 /* Called inside a run: ends the run with the verdict FLI_SIM_FAILED and the text `why`. Does not return. */
@@ -80,15 +80,15 @@ bool fli_sim_chance(uint32_t per_mille);
 bool fli_sim_weak_fails(void);
 bool fli_sim_spurious(void);
 bool fli_sim_no_thread(void);
-/* Returns the number of points that this run has passed so far. */
+/* Returns the number of scheduling points that this run has passed so far. */
 uint64_t fli_sim_points(void);
 /* Returns true if called inside a run. Outside a run, fli_sim_point() has no effect. */
 bool fli_sim_running(void);
 
 /* ---- functions for the port in src/sim/seam ---- */
 
-/* Number of points left until the engine chooses the next thread. Each point decrements it, so that a point without a
- * choice costs only one decrement. */
+/* Number of scheduling points left until the engine chooses the next thread. Each scheduling point decrements it, so
+ * that a point without a choice costs only one decrement. */
 extern uint64_t fli_sim_credit;
 void            fli_sim_decide(const char *what);
 
@@ -110,8 +110,8 @@ typedef struct fli_sim_queue {
 
 /* Blocks the running thread until fli_sim_wake() or until `until_ns`. Returns false if `until_ns` was reached. */
 bool fli_sim_block(fli_sim_queue *queue, uint64_t until_ns, const char *what);
-/* Makes one waiting thread ready (drawn from the seed), or all waiting threads if `all`. Returns true if a thread was
- * waiting. */
+/* Makes a waiting thread, drawn from the seed, ready; if `all`, makes all waiting threads ready. Returns true if a
+ * thread was waiting. */
 bool fli_sim_wake(fli_sim_queue *queue, bool all);
 
 uint32_t fli_sim_thread_start(void (*run)(void *arg), void *arg);

@@ -54,8 +54,8 @@ typedef struct thread {
     uint64_t ticks;
     uint32_t at;   /* offset of the location that the thread's next operation accesses */
     uint32_t cond; /* offset of the condition or futex word that the thread waits for */
-    /* Number of stores to the location `at` when the thread was put into the sleep set. A thread that sleeps before a
-     * load is awake again once `at` has more stores. */
+    /* Number of stores to the location `at` when the thread was put into the sleep set. If the thread's next operation
+     * is a load, the thread leaves the sleep set as soon as `at` has more stores. */
     uint32_t      fresh;
     fli_weak_kind kind;
     uint8_t       state;

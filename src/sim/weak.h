@@ -80,10 +80,10 @@ typedef struct fli_weak_site {
 
 /* Returns the recorded source line with index `n`, from 0, or NULL if fewer lines are recorded. */
 fli_weak_site *fli_weak_site_at(uint32_t n);
-/* From now on, operations at the source line of `site` use the memory order that is left of `site->now` without the
- * halves that are not in `order`. Several lines may be weakened at the same time. */
+/* Weakens the memory order at the source line of `site`: from now on, operations there use only the halves (acquire,
+ * release) that both `site->now` and `order` contain. Several lines may be weakened at the same time. */
 void fli_weak_weaken(fli_weak_site *site, int order);
-/* From now on, all lines use the order that is written in the source again. */
+/* From now on, all lines again use the memory order that is written in the source. */
 void fli_weak_restore(void);
 
 /* ---- functions for explored programs ---- */
