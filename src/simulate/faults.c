@@ -125,13 +125,14 @@ uint64_t fli_draw_magnitude(fli_simulation *sim, uint64_t max_ns, uint32_t magni
 
 /* ---- timers that are late ---- */
 
-/* Decides whether the due timer fires now. Once a timer is held back, every second draw holds it back again, so that
- * more than one other timer may come first. */
+/* Decides whether the due timer `id` fires now. A timer that is already held back is held back again with probability
+ * 1/2, so that more than one other timer may fire before it. */
 static bool may_fire(fli_simulation *sim, uint64_t id, uint64_t next_ns)
 {
     if (sim->stage != FLI_STAGE_RUN || next_ns == FLI_NEVER) return true;
     if (id == sim->held_timer) return fli_draw_below(sim, 2) == 0;
-    /* If the timer that is held back was cancelled, its time passes, and another one may be held back. */
+    /* While a timer is held back, every other timer fires. If the timer that is held back was cancelled, another timer
+     * may be held back after held_until_ns. */
     if (sim->held_timer != 0 && sim->simulator.now_ns <= sim->held_until_ns) return true;
     return !fli_draw_chance(sim, sim->opt.late_timer);
 }

@@ -27,13 +27,13 @@ typedef struct fli_faulty_mem {
     FLI_ATOMIC(uint64_t) blocks;
 } fli_faulty_mem;
 
-/* An event from outside the processes that will happen at due_ns. */
+/* An event that comes from outside the processes, and will happen at due_ns. */
 typedef struct fli_pending {
     enum { FLI_PENDING_LATER, FLI_PENDING_COMPLETION, FLI_PENDING_AGAIN } kind;
     uint64_t           due_ns;
     filch_sim_later_fn fn; /* for kind LATER */
     void              *arg;
-    fli_event_node    *node; /* for kind ANSWER: the node of the delayed completion, claimed and filled */
+    fli_event_node    *node; /* for kind COMPLETION: the node of the delayed completion, claimed and filled */
     /* for kind AGAIN: the receiver of a yield for which a second completion will be tried */
     filch_receiver receiver;
 } fli_pending;
@@ -129,7 +129,7 @@ filch_err fli_simulation_step(fli_local *worker, fli_proc *p, uint32_t count);
 
 /* ---- faults.c ---- */
 
-/* Adds an event from outside. Returns false if there is no memory. */
+/* Adds an event from outside the processes to the pending events. Returns false if there is no memory. */
 FILCH_MUST_USE bool fli_simulation_add(fli_simulation *sim, fli_pending item);
 /* Returns the number of pending events that are due. */
 uint32_t fli_simulation_due(const fli_simulation *sim);
