@@ -41,7 +41,7 @@ static bool claim(void *ctx, const fli_job_owner *owner, uint64_t key, bool queu
     fli_event_node *node;
     if (!covers(owner->command) || !fli_yield_claim(sw->rt, key, &node)) return false;
     node->next = 0;
-    node->data[0] = queued ? 1 : 0; /* kept here until fli_work_cancel() completes the yield */
+    node->data[0] = queued ? 1 : 0; /* data[0] keeps `queued` until fli_work_cancel() completes the yield */
     if (sw->last == NULL) sw->first = node;
     else sw->last->next = node->self;
     sw->last = node;
@@ -53,7 +53,8 @@ uint32_t fli_work_cancel(fli_workpool *pool, fli_runtime *rt, uint64_t serial, u
 {
     sweep    sw = { .rt = rt };
     fli_job *removed = fli_workpool_withdraw(pool, serial, tag, claim, &sw);
-    /* The jobs find their yields completed, so that `cancel` only frees them. */
+    /* This thread has claimed the yields of the removed jobs, so `cancel` cannot complete them and only frees the
+     * jobs. */
     fli_jobs_cancel(removed);
     for (fli_event_node *node = sw.first, *next; node != NULL; node = next) {
         next = node->next != 0 ? fli_full_node_at(rt, node->next) : NULL;

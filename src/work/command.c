@@ -32,8 +32,8 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg)
     return data;
 }
 
-/* Completes the yield with `result`, the payload that the called function has set. Then frees the memory of the
- * payload, as far as the completion has not taken it over, and the task. */
+/* Completes the yield with `result`, the payload that the called function has set. Then frees the task, and the memory
+ * of the payload unless the completion has taken it over. */
 static void finish(task *t, filch_data *result, filch_err error)
 {
     if (t->timer != 0) t->rt->hooks.abandon(t->rt, t->timer);

@@ -134,7 +134,8 @@ TEST(stuck_jobs_of_one_lane_hold_up_no_other_lane)
         if (lane != FLI_LANE_OPEN) submit(&pool, &others[count++], &free_gate, (fli_lane)lane);
     }
     gate_wait(&free_gate, &free_gate.ran, count);
-    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE); /* no more jobs start, because none of these is stuck */
+    /* no further job of FLI_LANE_OPEN starts, because no job counts as stuck */
+    assert_int_equal(stuck.inside_max, FLI_LANE_WIDE);
     gate_open(&stuck);
     gate_wait(&stuck, &stuck.ran, FLI_LANE_MOST + 3);
     pool_end(&pool);
@@ -147,7 +148,8 @@ TEST(a_job_behind_stuck_jobs_of_its_lane_starts_by_itself)
     fli_workpool pool;
     gate         stuck, free_gate;
     task         held[FLI_LANE_WIDE], late;
-    pool_init(&pool, FILCH_MILLISECONDS(100)); /* longer than the submits below take on a loaded machine */
+    /* a job counts as stuck after 100 ms: longer than the submits below take on a loaded machine */
+    pool_init(&pool, FILCH_MILLISECONDS(100));
     gate_init(&stuck, false);
     gate_init(&free_gate, true);
     for (unsigned i = 0; i < FLI_LANE_WIDE; i++) submit(&pool, &held[i], &stuck, FLI_LANE_NAME);

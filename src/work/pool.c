@@ -235,7 +235,7 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
     /* This thread may have been the thread that waits until a job of another lane counts as stuck. The signal wakes
-     * another free thread, which checks all lanes and then waits for that time instead. */
+     * another free thread, which checks all lanes and then waits until that job counts as stuck. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
     job->run(job); /* `run` may free the job, so the job is not used after the call */
@@ -280,8 +280,8 @@ static void serve(void *arg)
 static filch_err submit_locked(fli_workpool *pool, fli_job_lane *lane, fli_job *job)
 {
     if (pool->closed) return FILCH_ECLOSED;
-    /* Jobs that a free thread is about to take do not count as waiting, so that it does not depend on how quickly
-     * threads wake up whether this job is refused. */
+    /* Jobs that a free thread is about to take do not count as waiting. Otherwise the refusal of this job
+     * would depend on how quickly threads wake up. */
     if (lane->busy_count + lane->queue_count >= fli_clock_after(lane->most, lane->queue_max)) return FILCH_EFULL;
     push_locked(pool, lane, job);
     filch_err err = provide_threads_locked(pool);
@@ -380,7 +380,7 @@ bool fli_workpool_join(fli_workpool *pool, uint64_t until_ns)
     fli_mutex_lock(&pool->lock);
     FLI_ASSERT(pool->closed);
     bool late = false;
-    /* After `until_ns` waits only for the free threads. Each of them leaves as soon as the system runs it. */
+    /* After `until_ns`, only the free threads are waited for. Each of them leaves as soon as the system runs it. */
     while (pool->thread_count > (late ? pool->busy_count : 0)) {
         if (!fli_cond_wait_until(&pool->quiet, &pool->lock, late ? FLI_NEVER : until_ns)) late = true;
     }

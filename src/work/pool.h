@@ -46,8 +46,8 @@ typedef struct fli_job_owner {
 typedef struct fli_job {
     struct fli_job *next;
     void (*run)(struct fli_job *job); /* called on a pool thread; may block, may submit jobs, may free the job */
-    /* called instead of run if the pool closes before the job begins; on the thread that closes the pool, which does
-     * not hold the pool's lock then */
+    /* called instead of `run` if the job is removed from its queue before it begins. Called by fli_workpool_close(),
+     * or by the caller of fli_workpool_withdraw(); in both cases without the pool's lock */
     void (*cancel)(struct fli_job *job);
     fli_job_owner owner;
     uint64_t      key;    /* key of the yield that the job completes; 0: the yield cannot be cancelled by its tag */
@@ -61,7 +61,7 @@ typedef struct fli_job {
 typedef struct fli_job_run {
     struct fli_job_run *next, *prev;
     fli_job_owner       owner;
-    uint64_t            key; /* as in the job */
+    uint64_t            key; /* key of the job: see fli_job.key */
     uint64_t            since_ns;
     uint64_t            number; /* counts the started jobs of all lanes, so a job with a lower number started earlier */
 } fli_job_run;
@@ -91,8 +91,8 @@ typedef struct fli_workpool {
     uint32_t         thread_max;   /* largest number of threads, for all lanes together */
     uint32_t         thread_count; /* threads that were started and have not left */
     uint32_t         busy_count;   /* threads that are in a job */
-    /* Number of free threads that stay in the pool. Further free threads leave if no queued job can begin, unless one
-     * may begin when a running job counts as stuck. */
+    /* Number of free threads that stay in the pool. Further free threads leave if no queued job can begin, unless a
+     * queued job may begin when a running job counts as stuck. */
     uint32_t     keep_count;
     uint64_t     queue_count; /* queued jobs of all lanes */
     uint64_t     tickets;     /* jobs submitted so far */

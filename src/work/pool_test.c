@@ -396,7 +396,8 @@ TEST(jobs_run_in_the_order_they_were_submitted)
     gate_fini(&g);
 }
 
-/* Cancels the queued jobs with an even key; the owner of a job must be the one that was asked for. */
+/* Cancels the queued jobs with an even key. Asserts that fli_workpool_withdraw() passes only jobs of the process 7 with
+ * the tag 8. */
 static bool claim_even(void *ctx, const fli_job_owner *owner, uint64_t key, bool queued)
 {
     uint64_t *claimed = ctx;
@@ -422,11 +423,12 @@ TEST(withdrawn_jobs_are_cancelled_and_the_others_run_in_their_order)
         ok(fli_workpool_submit(&pool, &tasks[i].job));
         if (i == 0) gate_wait_inside(&g, 1);
     }
-    tasks[5].job.owner.serial = 6; /* belongs to another process from now on: it stays, although its key is even */
+    /* job 5 belongs to another process from now on: it stays in the queue, although its key is even */
+    tasks[5].job.owner.serial = 6;
     fli_jobs_cancel(fli_workpool_withdraw(&pool, 7, 8, claim_even, &claimed));
     assert_int_equal(claimed, 1005);
     assert_int_equal(g.cancelled, 5);
-    task last = task_for(&g); /* goes behind the last job that stayed */
+    task last = task_for(&g); /* this job is queued behind the last job that was not withdrawn */
     ok(fli_workpool_submit(&pool, &last.job));
     gate_open(&g);
     gate_wait_ran(&g, JOBS - 5 + 1);
@@ -641,7 +643,7 @@ TEST(threads_without_a_job_are_joined_although_a_job_does_not_return)
     assert_false(fli_workpool_join(&pool, 0));
     unsigned started = 0;
     for (uint32_t i = 0; i < pool.thread_max; i++) {
-        assert_int_not_equal(pool.threads[i].phase, LEFT); /* with this phase it would not be joined */
+        assert_int_not_equal(pool.threads[i].phase, LEFT); /* a thread with the phase LEFT would not have been joined */
         if (pool.threads[i].phase == STARTED) started++;
     }
     assert_int_equal(started, 1);
