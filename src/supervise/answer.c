@@ -14,7 +14,7 @@ typedef struct answer {
      * read and send the answer. */
     FLI_ATOMIC(int)    state;
     filch_child_answer says;
-    filch_child_info  *list; /* says.children, or NULL */
+    filch_child_info  *list; /* the list of children to which says.children points; NULL: the answer has no list */
 } answer;
 
 static void answer_free(void *user, void *bytes, size_t size)

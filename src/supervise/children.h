@@ -35,8 +35,9 @@ typedef enum fli_child_index {
     FLI_CHILDREN_INDEXES
 } fli_child_index;
 
-/* A request that waits until a child has left its supervisor. Without `start` it is a stop request: the process `pid`
- * is answered then. With `start` it is a start request: the new child is started then. */
+/* A request that waits until a child has left its supervisor. Without `start` it is a stop request: when the child has
+ * left, the process `pid` gets an answer. With `start` it is a start request: when the child has left, the new child is
+ * started. */
 typedef struct fli_waiter {
     struct fli_waiter *next;
     filch_pid          pid;

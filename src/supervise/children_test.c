@@ -135,7 +135,7 @@ TEST(if_the_tables_cannot_grow_every_child_is_still_found)
     filch_child first = { .id = "first" };
     same(fli_children_add(&children, &first, NULL), FILCH_ENOMEM);
     same(children.count, 0);
-    most = sizeof(fli_child); /* so that a child can be allocated, but not larger hash tables */
+    most = sizeof(fli_child); /* a child can be allocated, but larger hash tables cannot */
     for (int i = 0; i < 64; i++) {
         filch_child spec = { .id = names[i] };
         snprintf(names[i], sizeof names[i], "c%d", i);

@@ -416,7 +416,8 @@ static void retry_sleeps(supervisor *s, filch_out *out)
         s->held = s->due_ns > now_ns;
         if (s->held) s->untimed = !sleep_for(s, 0, s->due_ns - now_ns, out);
     }
-    bool lacking = false; /* a sleep has failed: the following ones would fail too */
+    /* true: the call of sleep_for() for a child has failed, and would fail for the following children too */
+    bool lacking = false;
     for (fli_child *c; (c = next) != NULL;) {
         next = c->next[FLI_CHILDREN_UNTIMED];
         c->held = c->due_ns > now_ns;
@@ -425,7 +426,8 @@ static void retry_sleeps(supervisor *s, filch_out *out)
     }
 }
 
-/* Ends the step. If a back-off has no sleep, the supervisor is stepped again and again, and compares the clock. */
+/* Ends the step. If a back-off has no sleep, the supervisor does not go idle: each of its steps checks whether the time
+ * of the back-off has passed. */
 static filch_err rest(const supervisor *s, filch_out *out)
 {
     bool polls = s->children.first[FLI_CHILDREN_UNTIMED] != NULL || (s->held && s->untimed && !s->ending);
@@ -471,7 +473,7 @@ static void fail(supervisor *s, fli_child *c, filch_err why, const filch_data *w
     if (!count_restart(s, now_ns)) {
         if (c->begun && !s->ending) explain(s, c, why, words);
         if (!s->ending) log_failure(s, FILCH_LOG_ERROR, "gives up", c, why);
-        /* a child that was never started: the supervisor ends with the error of that start */
+        /* if the child was never started, the supervisor ends with the error of the failed start */
         end_with(s, c->begun ? FILCH_ELIMIT : why);
         return;
     }
@@ -512,8 +514,8 @@ static void send_reply(const supervisor *s, filch_pid to, const filch_data *repl
     send_answer(s, to, reply, fli_answer_fill(reply, pid, error, NULL, 0));
 }
 
-/* Starts to stop the last child that must stop, unless another child is being stopped. Returns false if no child must
- * stop and none is being stopped. */
+/* Starts to stop the last child that must stop, unless another child is being stopped. Returns false if no child has to
+ * be stopped and none is being stopped. */
 static bool stop_one(supervisor *s)
 {
     fli_child *c = s->children.last[FLI_CHILDREN_MUST_STOP];
@@ -647,7 +649,7 @@ static filch_err reconcile(supervisor *s, filch_out *out)
 {
     for (;;) {
         if (stop_one(s)) return rest(s, out);
-        /* No child must stop now: every child that had to stop is down. */
+        /* No child has to be stopped now: every child that had to stop is down. */
         drop_left(s);
         if (s->ending) return finish(s, out);
         if (!start_all(s, out)) return filch_continue(out);
