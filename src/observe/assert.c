@@ -9,7 +9,7 @@
 
 /* writes: filch_assert_handler.  reads: a thread that fails an assertion.  PAIR assert.handler */
 static FLI_ATOMIC(filch_assert_fn) handler;
-/* true while this thread is inside the handler: the handler itself may fail an assertion */
+/* true while this thread is inside the handler: if the handler itself fails an assertion, it is not called again */
 static __thread bool failing;
 
 filch_assert_fn filch_assert_handler(filch_assert_fn fn)

@@ -65,8 +65,8 @@ static filch_err open_box(fli_box_reader *r, const void *bytes, size_t size)
     return err;
 }
 
-/* Corrects the checksum after a change of the bytes. The hash is repeated here independently, because files on disk
- * depend on it. */
+/* Corrects the checksum after a change of the bytes. The test has its own copy of the hash function, because files on
+ * disk depend on the hash: a change of it must be noticed. */
 static void fix_checksum(uint8_t *bytes, size_t size)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);

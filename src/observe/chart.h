@@ -43,7 +43,7 @@ typedef struct fli_chart_event {
 #define FLI_CHART_SHOWN 64 /* number of bytes of a text that are kept */
 #define FLI_CHART_WORDS 96 /* number of bytes of a text from filch_describe_fn that are kept */
 
-/* An event in the ring. */
+/* An event of the chart, as stored in the ring buffer fli_chart.lines. */
 typedef struct fli_chart_line {
     uint64_t time_ns, tag;
     uint32_t from, to, command;

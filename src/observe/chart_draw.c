@@ -13,7 +13,7 @@
 typedef struct sheet {
     fli_mem mem;
     char   *text;
-    size_t  size, room; /* `size` is without the NUL; `room` is the size of the buffer */
+    size_t  size, room; /* `size` is the length of the text without the NUL; `room` is the size of the buffer */
     bool    failed;
 } sheet;
 
@@ -160,7 +160,7 @@ static void draw_row(columns *cols, const fli_chart_line *line, char *row)
     if (line->kind == FLI_CHART_EXIT && from >= 0) cols->there[from] = false;
 }
 
-/* Writes the text of chart->describe, or the number of bytes. */
+/* Writes a payload of bytes: the text that chart->describe gives for it, or else its number of bytes. */
 static void put_bytes(sheet *page, const fli_chart *chart, const fli_chart_line *line)
 {
     char   text[FLI_CHART_WORDS];
