@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the number of bytes of the UTF-8 character at `s`, which begins with a byte of 0x80 or more, and its number
- * in *code. Returns 0 if the bytes are not UTF-8. */
+/* Returns the number of bytes of the UTF-8 character at `s`, which begins with a byte of 0x80 or more, and stores its
+ * code point in *code. Returns 0 if the bytes are not UTF-8. */
 static size_t decode(const unsigned char *s, size_t size, uint32_t *code)
 {
     static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };

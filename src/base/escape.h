@@ -12,8 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* FLI_ESCAPE_MAX: most bytes that fli_escape_next() writes. FLI_ESCAPE_GROWTH: a text becomes at most that many times
- * longer. */
+/* FLI_ESCAPE_MAX: maximum number of bytes that fli_escape_next() writes. FLI_ESCAPE_GROWTH: the escaped text has at
+ * most this many times the bytes of the text. */
 enum { FLI_ESCAPE_MAX = 8, FLI_ESCAPE_GROWTH = 4 };
 
 /* Writes the first character of text[0 .. size), escaped if needed, to `to`, and the number of written bytes to

@@ -25,8 +25,8 @@ TEST(control_characters_of_every_kind_are_escaped)
     becomes("\x9b"
             "2J \x80",
             "\\x9b2J \\x80");                                     /* no UTF-8 */
-    becomes("\xc0\x8a \xe0\x82\x85", "\xc0\\x8a \xe0\\x82\\x85"); /* a newline and U+0085, encoded too long */
-    becomes("\xc2\x80 \xe0\x9f\xbf", "\\u{80} \xe0\\x9f\xbf");    /* the first control of two bytes; U+07FF, too long */
+    becomes("\xc0\x8a \xe0\x82\x85", "\xc0\\x8a \xe0\\x82\\x85"); /* a newline and U+0085, both encoded too long */
+    becomes("\xc2\x80 \xe0\x9f\xbf", "\\u{80} \xe0\\x9f\xbf");    /* U+0080, a control; U+07FF, encoded too long */
     becomes("\xf0\x8f\xbf\xbf", "\xf0\\x8f\xbf\xbf");             /* U+FFFF, encoded too long */
     becomes("\xed\xa0\x80 \xed\xbf\x9f", "\xed\xa0\\x80 \xed\xbf\\x9f"); /* surrogates */
     becomes("\xf4\x90\x80\x80", "\xf4\\x90\\x80\\x80");                  /* a number above U+10FFFF */
@@ -37,7 +37,7 @@ TEST(other_characters_are_kept)
     becomes("", "");
     becomes("plain \\n 'text' ~", "plain \\n 'text' ~");
     becomes("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0");
-    /* the first and the last characters of each length, and of the ranges beside the surrogates */
+    /* characters with the first and the last number of each encoded length, and the ones next to the surrogates */
     becomes("\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80", "\xdf\xbf\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80");
     becomes("\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf");
     becomes("caf\xe9 \xc3", "caf\xe9 \xc3"); /* Latin-1, and a character that was cut */
