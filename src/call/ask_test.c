@@ -75,7 +75,8 @@ TEST(a_running_ask_delays_the_return_of_the_thread_that_lent_its_argument)
     lent_arg   p = { 0 };
     host       h = { .p = &p };
     fli_thread thread;
-    /* On a loaded machine the deadline may pass before `ask` is called: repeats until it is called in time. */
+    /* On a loaded machine the deadline may pass before `ask` is called. The test repeats until `ask` is called in
+     * time. */
     do {
         gate_shut(&p.g);
         fli_store_rlx(&p.gone, false);
