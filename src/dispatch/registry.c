@@ -106,7 +106,7 @@ const fli_handler *fli_registry_find(const filch_registry *registry, uint32_t id
 
 void fli_registry_use(filch_registry *registry)
 {
-    fli_add_rlx(&registry->refs, 1);        /* relaxed: the caller holds a reference */
+    fli_add_rlx(&registry->refs, 1);        /* relaxed: the caller holds a reference, so the count is not 0 */
     fli_store_rel(&registry->frozen, true); /* PAIR registry.freeze, release half */
 }
 

@@ -17,7 +17,7 @@ filch_err fli_registry_create(filch_registry **out);
 /* Freezes the registry and takes one more reference; release it with filch_registry_destroy(). */
 void fli_registry_use(filch_registry *registry);
 
-/* Returns the handler of `id`, or NULL. Thread: any, once the registry is frozen. */
+/* Returns the handler of `id`, or NULL. Thread: any, after the registry has been frozen. */
 const fli_handler *fli_registry_find(const filch_registry *registry, uint32_t id);
 
 #endif

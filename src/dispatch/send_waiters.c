@@ -211,8 +211,8 @@ void fli_send_waiters_retry(fli_send_waiters *waiters, fli_runtime *rt, fli_proc
 fli_waiting fli_send_waiters_detach(fli_send_waiters *waiters, fli_proc *p)
 {
     unsigned stripe = stripe_of(p);
-    /* The load of the process is closed: a sender that takes the lock after this thread finds the process dead and is
-     * not queued. */
+    /* The load word of the process (fli_proc.load) is closed: a sender that takes the lock after this thread finds the
+     * process dead and is not queued. */
     fli_mutex_lock(&waiters->stripes[stripe].lock);
     fli_waiting detached = queue_of(p);
     set_queue(p, (fli_waiting){ 0, 0 });

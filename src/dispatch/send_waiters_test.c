@@ -168,8 +168,8 @@ TEST(a_small_message_does_not_overtake_a_large_one)
     end(&b);
 }
 
-/* When a large message has been read, all small messages behind it fit, but one retry admits a slice of them. The next
- * step of the receiver admits the next slice. */
+/* When a large message has been read, all small messages behind it fit, but one retry admits only
+ * FLI_SEND_WAITERS_SLICE of them. The next step of the receiver admits the next ones. */
 TEST(one_retry_admits_at_most_a_slice)
 {
     enum { WAITING = 3 * FLI_SEND_WAITERS_SLICE };
@@ -274,7 +274,7 @@ TEST(no_sender_waits_for_the_next_process_of_a_slot)
     fli_proc *from = bench_spawn(&b, 0, 0, FILCH_OVERFLOW_FAIL);
     passing_slot = bench_spawn(&b, 1, 0, FILCH_OVERFLOW_WAIT);
     fli_event_node *node = fli_yield_open(&b.rt, &b.worker, from, FILCH_CMD_SEND, 1);
-    /* too long for the node: memory for the copy is allocated after the receiver was found alive */
+    /* the payload is too long for the node: memory for its copy is allocated after the receiver was found alive */
     char          bytes[64] = { 0 };
     filch_command command = { .id = FILCH_CMD_SEND,
                               .from = bench_pid(from),
