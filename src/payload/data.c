@@ -89,7 +89,7 @@ void *fli_block_grow(void *block_, const uint8_t *first, size_t room, uint8_t **
 
 void fli_block_hold(void *block_)
 {
-    fli_add_rlx(&((block *)block_)->refs, 1); /* relaxed: the caller holds a reference */
+    fli_add_rlx(&((block *)block_)->refs, 1); /* relaxed: the caller holds a reference, so the count is not 0 */
 }
 
 void fli_block_drop(void *block_)

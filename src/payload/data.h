@@ -45,9 +45,9 @@ void fli_data_undo(const filch_data *in, filch_data *out);
 /* Frees the bytes of a filch_move() payload that no call has taken. */
 void fli_data_free_moved(const filch_data *data);
 
-/* Allocates a counted block with one reference and space for `room` bytes, which a read fills. Stores the address of
- * these bytes in *bytes. Returns NULL if out of memory. A payload made by fli_block_cut() refers to a part of the block
- * without a copy, and keeps the whole block alive. */
+/* Allocates a counted block with one reference and space for `room` bytes, which the caller fills. Stores the
+ * address of these bytes in *bytes. Returns NULL if out of memory. A payload made by fli_block_cut() refers to a part
+ * of the block without a copy, and keeps the whole block alive. */
 void *fli_block_make(const fli_mem *mem, size_t room, uint8_t **bytes);
 void  fli_block_hold(void *block);
 /* Enlarges a block to `room` bytes and returns it; *bytes is the new address of its bytes. Requires that the caller has

@@ -280,7 +280,7 @@ static void hold_and_drop(void *arg)
         if (filch_keep(&common, &mine) != FILCH_OK || memcmp(filch_raw(&mine), "abcd", 5) != 0) return;
         filch_drop(&mine);
     }
-    filch_data mine = common; /* uses the reference that was taken for this thread */
+    filch_data mine = common; /* `mine` is the reference to `common` that the test has taken for this thread */
     (void)fli_sub_acqrel(&holders, 1);
     filch_drop(&mine);
 }
