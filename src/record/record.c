@@ -34,8 +34,8 @@
 #define BYTES_MAX ((size_t)1 << 20)
 #define PAYLOAD_MAX 4096
 #define ARGS_MAX 65536
-/* Limits that keep one recorded step of up to 1024 events below BYTES_MAX. Once a step has written MUCH bytes, its
- * further payloads are cut to PAYLOAD_LEAST bytes. Calls beyond CALLS_MAX are counted but not written. */
+/* Limits that keep one recorded step of up to 1024 events below BYTES_MAX. As soon as a step has written MUCH bytes,
+ * its further payloads are cut to PAYLOAD_LEAST bytes. Calls beyond CALLS_MAX are counted but not written. */
 #define MUCH ((size_t)256 << 10)
 #define PAYLOAD_LEAST 64
 #define CALLS_MAX 4096
@@ -297,7 +297,8 @@ static uint32_t steps_wanted(const filch_sched *sched, const filch_spawn_options
 static filch_err record_begin(fli_runtime *rt, fli_proc *p, const filch_type *type, const filch_spawn_options *opt)
 {
     uint32_t step_max = steps_wanted((filch_sched *)rt, opt);
-    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK; /* malformed args: the spawn fails anyway */
+    /* with malformed args the spawn fails anyway, so no recorder is made */
+    if (step_max == 0 || !fli_data_is_sound(&opt->args)) return FILCH_OK;
     fli_ext *ext = fli_ext_get(rt, p);
     if (ext == NULL) return FILCH_ENOMEM;
     fli_recorder *rec = fli_zalloc(&rt->mem, sizeof *rec);

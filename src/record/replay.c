@@ -266,7 +266,8 @@ static filch_err read_values(replay *rp, inherited_value **all, uint32_t *count,
             *room = more;
         }
         inherited_value *one = &(*all)[*count];
-        bool             none = false; /* not used: a pointer that cannot be replaced becomes NULL */
+        /* set by bring_back(), but not used: a pointer that cannot be replaced becomes NULL */
+        bool none = false;
         one->key = item.name;
         filch_err err = bring_back(rp, &item.event.data, item.cut, &one->data, &none);
         if (err != FILCH_OK) return err;
