@@ -103,9 +103,10 @@ static struct {
     /* Learnt during the search, as a bit mask of threads for each location: the threads that write it, and the threads
      * that access it. */
     uint8_t writers[FLI_WEAK_ARENA], users[FLI_WEAK_ARENA];
-    bool    tries;    /* the program uses trylock */
-    bool    barriers; /* the program uses a process-wide barrier: then no two operations are independent */
-    bool    learnt;
+    bool    tries; /* the program uses trylock */
+    /* the program has called fli_weak_barrier() or fli_weak_yield(): then no two operations are independent */
+    bool barriers;
+    bool learnt;
 } x;
 
 uint32_t fli_weak_self;
@@ -735,8 +736,8 @@ static void show(void)
 }
 
 /* Starts the search again. Called when an execution has set x.learnt: it has shown for the first time that a thread
- * writes a certain shared location, that the program uses trylock, or that the program uses a process-wide barrier.
- * Executions that were omitted without this knowledge must be explored. */
+ * writes a certain shared location, that the program uses trylock, or that it calls fli_weak_barrier() or
+ * fli_weak_yield(). Executions that were omitted without this knowledge must be explored. */
 static void begin_anew(void)
 {
     x.learnt = false;
@@ -788,8 +789,9 @@ static bool note_path(void)
 }
 
 /* Runs one walk with random numbers from `from`. Repeats the walk if it has set x.learnt: then it has shown for the
- * first time that a thread writes a certain shared location, that the program uses trylock, or that the program uses a
- * process-wide barrier. Without this knowledge, some operations were wrongly treated as independent. */
+ * first time that a thread writes a certain shared location, that the program uses trylock, or that it calls
+ * fli_weak_barrier() or fli_weak_yield(). Without this knowledge, some operations were wrongly treated as
+ * independent. */
 static void walk_once(fli_prng from)
 {
     do {
