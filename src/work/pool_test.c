@@ -56,8 +56,9 @@ typedef struct task {
     struct task  *then; /* a task that `run` submits; NULL: none */
     filch_err     then_err;
     unsigned      ran, cancelled;
-    unsigned      turn; /* how many jobs of this gate had run before this one; if it was cancelled: had been
-                           cancelled before it */
+    /* number of jobs of this gate that ran before this job; if this job was cancelled: number of jobs cancelled
+     * before it */
+    unsigned turn;
 } task;
 
 static void gate_init(gate *g, unsigned meet, bool open)
