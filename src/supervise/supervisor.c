@@ -389,7 +389,7 @@ static void hold(supervisor *s, fli_child *c, filch_err why, filch_out *out)
     bool     alone = s->spec->strategy == FILCH_ONE_FOR_ONE;
     uint64_t wait = backoff_of(s, c, filch_ctx_self(filch_out_ctx(out)));
     /* FILCH_EEXISTS: the name that the child registers still belongs to a process that is about to end, for example to
-     * a child of a supervisor that ran before this one. */
+     * a child of a supervisor that ran before this one. So the back-off is at least NAME_NS. */
     if (why == FILCH_EEXISTS && wait < NAME_NS) wait = NAME_NS;
     uint64_t now_ns = filch_now(s->sched), due_ns = wait < FILCH_FOREVER - now_ns ? now_ns + wait : FILCH_FOREVER;
     bool     held = wait > 0, untimed = held && !sleep_for(s, alone ? c->id : 0, wait, out);
