@@ -152,7 +152,8 @@ static void put_text(fli_box_writer *w, const char *text)
     fli_box_put(w, text, size + 1);
 }
 
-/* Format: kind:u8, then fields by kind. For bytes: size, number of stored bytes, the stored bytes, a NUL. */
+/* Format: kind:u8, then the fields of this kind of payload. For bytes: size, number of stored bytes, the stored bytes,
+ * a NUL. */
 static void put_data(fli_box_writer *w, const filch_data *data, size_t bytes_max)
 {
     uint8_t kind = (uint8_t)filch_kind_of(data);

@@ -256,9 +256,9 @@ TEST(items_in_a_wrong_order_are_refused)
             if (*piece == 'v') fli_box_put_value(&w, "k", &nothing, 0);
             if (*piece == 'x') fli_box_put(&w, &end, 1);
         }
-        /* fli_box_put_end() appends an END byte and a checksum of 8 bytes. Its END byte does not stay: the last of the
-         * 9 bytes is cut off, and fix_checksum() writes a new checksum over the other 8, the END byte among them. So
-         * the recording has an END byte only if `order` has an 'x', which has put one before. */
+        /* fli_box_put_end() appends an END byte and a checksum of 8 bytes. The test cuts off the last of these 9 bytes,
+         * and fix_checksum() writes a new checksum over the other 8, also over the END byte. So the recording has an
+         * END byte only if `order` contains an 'x'. */
         fli_box_put_end(&w);
         w.size--;
         memset(w.bytes + 16, 0, 8);
