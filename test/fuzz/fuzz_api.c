@@ -35,7 +35,8 @@ static filch_values *scopes[SCOPES]; /* the first now.scope_count elements are i
 static filch_node  *node;
 static filch_sched *neighbour;
 
-/* The arguments of the next call of init, what that call must do, and what it has done. */
+/* The next call of an init function: the method and args that it must get, whether it must fail, and what it has
+ * recorded. */
 static struct {
     const payload *args;
     const char    *method;
@@ -279,7 +280,7 @@ static void deliver_something(void)
     if (now.as == NO_PROC) from = (filch_pid){ 0, 0 };
     choose_payload(&p);
     filch_package package = { .to = pid, .from = from, .data = p.data };
-    /* filch_deliver() must refuse every pid with another host number with FILCH_EFOREIGN, also an invalid pid. */
+    /* filch_deliver() must return FILCH_EFOREIGN for every pid with another host number, even for an invalid pid. */
     if (pid.node != NODE) otherwise = FILCH_EFOREIGN;
     uint64_t  refused = now.alloc.refused;
     filch_err err = filch_deliver(now.sched, &package);
@@ -558,7 +559,7 @@ static void complete_something(void)
     payload_sent(&p, err == FILCH_OK);
 }
 
-/* Shares a payload, keeps it, or drops it. */
+/* Replaces a kept payload: by the payload of the message that the step has read last, or by a new payload. */
 static void keep_something(void)
 {
     uint32_t   slot = fuzz_below(&in, KEPT);
@@ -943,7 +944,7 @@ static void look_around(void)
          "a spawn on an unknown host was accepted");
 }
 
-/* Makes allocations fail, once or from now on, or lets them succeed again. */
+/* Makes one later allocation fail, or that allocation and all after it, or lets all allocations succeed again. */
 static void starve(void)
 {
     uint8_t choice = fuzz_byte(&in);

@@ -50,7 +50,7 @@ static void on_blackbox(void *user, filch_pid pid, filch_err error, const void *
 typedef struct clerk {
     uint64_t sum;
     filch_pid friend, child;
-    uint8_t kind; /* number of the process type of this clerk: there are two types */
+    uint8_t kind; /* identifies the process type of this clerk; there are two types of clerks */
 } clerk;
 
 typedef struct old_clerk {

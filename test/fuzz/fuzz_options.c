@@ -16,7 +16,7 @@
 enum { MORE = 64, WORKERS_MOST = 3, NAMES = 3, FIRST = 3, FIRST_SIZE = 40 };
 
 static test_alloc           alloc;
-static atomic_uint_fast64_t exits; /* number of on_exit calls; several workers call on_exit at once */
+static atomic_uint_fast64_t exits; /* number of on_exit calls; several workers may call on_exit at the same time */
 
 static void on_long_step(void *user, filch_pid pid, const char *name, uint64_t took_ns, int finished)
 {
@@ -307,7 +307,7 @@ static void stop(filch_sched *sched, uint64_t alive, uint8_t rubbish, size_t siz
     filch_report *given = cut(&report, sizeof report, size < sizeof report.size ? sizeof report.size : size, 1);
     given->size = size;
     filch_err err = filch_sched_stop(sched, FILCH_SECONDS(10), given);
-    if (size < offsetof(filch_report, terminated)) { /* shorter than the first version of the struct */
+    if (size < offsetof(filch_report, terminated)) { /* smaller than any version of the struct, so the stop must fail */
         MUST(err == FILCH_EINVAL, "a report that is too small");
         filch_report_free(given);
         err = filch_sched_stop(sched, FILCH_SECONDS(10), NULL);

@@ -40,7 +40,7 @@ static filch_data any(fuzz_bytes *in, const filch_data *real)
         break;
     case FLI_FORM_MOVE:
         if (data.kind == FILCH_KIND_TEXT)
-            data.kind = FILCH_KIND_BYTES; /* because no public function makes a text of the form MOVE */
+            data.kind = FILCH_KIND_BYTES; /* never a text: no public function makes a text of the form MOVE */
         data.as.move.size %= BYTES;
         data.as.move.free_fn = on_free;
         data.as.move.at = fuzz_below(in, 4) == 0 ? NULL : malloc(BYTES);

@@ -509,7 +509,8 @@ void model_cancel_scope(int scope, filch_err reason)
  * process; each cause leads to one cancel. */
 static void read_plain_cancel(proc *l, filch_err error)
 {
-    /* The cancel of a stop may have been queued before a scope was cancelled. */
+    /* If a scope of the process was cancelled, the cancel must carry the reason of the scope. Exception: a stop may
+     * have queued its cancel before the scope was cancelled. */
     filch_err reason = model_cancelled(&l->inherits);
     bool      queued = now.closing && error == FILCH_ECANCELLED;
     MUST(error == (reason != FILCH_OK ? reason : FILCH_ECANCELLED) || queued, "a cancel with a wrong reason");
@@ -579,8 +580,8 @@ void model_step_begin(proc *l, const filch_event *events, size_t count)
         default: MUST(false, "an event of no type");
         }
     }
-    /* A message may arrive while notices wait only in a full batch: if the batch before was full and left out the
-     * waiting messages, this batch reserves one event for a message. */
+    /* While notices wait, a batch may contain a message only if the batch is full: if the batch before was full and
+     * left out the waiting messages, this batch reserves one event for a message. */
     bool full = count == (now.opt.batch_max != 0 ? now.opt.batch_max : 64);
     MUST(!messages || full || !relations_waits(l), "a message came before a notice");
     MUST(l->last_status != STATUS_IDLE || count > 0, "an idle process was stepped for nothing");

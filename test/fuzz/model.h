@@ -69,7 +69,7 @@ typedef struct proc {
     bool     due_reported, due_maybe;
     uint32_t max, overflow;
     size_t   bytes;
-    int      first, last; /* indices of the first and last message in its mailbox; -1: none */
+    int      first, last; /* indices of the first and last message in the mailbox of the process; -1: none */
     /* messages that the present step got: their number, and their size in units of 16 bytes */
     uint32_t in_step, in_step_units;
     uint32_t outstanding; /* number of yields of the process that are not completed */

@@ -118,8 +118,8 @@ static bool is_that(const notice *n, const filch_event *event)
 {
     if ((int32_t)n->type != event->type || n->tag != event->tag) return false;
     if (!is_pid(n->about, event->from) && !n->any_from) return false;
-    /* A process may watch two groups with the same tag. Only the notices of one group come in order, so the name of the
-     * group is compared too. */
+    /* A process may watch two groups with the same tag. Notices of different groups may come in any order, so the name
+     * of the group is compared too. */
     bool news = n->type == FILCH_EVENT_JOINED || n->type == FILCH_EVENT_LEFT;
     if (news && strcmp(filch_text(&event->data), tie_groups[n->group]) != 0) return false;
     return n->type != FILCH_EVENT_CANCEL || (n->reason == event->error && filch_as_int(&event->data) == n->deadline_ns);
@@ -376,7 +376,8 @@ static filch_err yielded_spawn(yield_rec *q)
     bool taken = q->name != NO_PROC && ties.owner[q->name] != NO_PROC;
     MUST(now.closing || full || taken, "a spawn failed without a reason");
     if (taken && full)
-        /* if both causes hold, filch.h does not specify whether FILCH_ELIMIT or FILCH_EEXISTS is returned */
+        /* if the name is taken and the limit of processes is reached, filch.h does not specify which of FILCH_ELIMIT
+         * and FILCH_EEXISTS is returned */
         q->otherwise = FILCH_ELIMIT;
     if (now.closing && (taken || full)) q->otherwise = taken ? FILCH_EEXISTS : FILCH_ELIMIT;
     return now.closing ? FILCH_ECLOSED : taken ? FILCH_EEXISTS : FILCH_ELIMIT;

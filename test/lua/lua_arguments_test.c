@@ -169,7 +169,8 @@ TEST(a_request_carries_the_pid_of_its_sender)
             "assert(process.request(server, me) == 'answer' and process.receive() == 'beside the answer')\n"
             "local a, why = process.request(server, 1) assert(a == nil and why[1] == 'refused')\n"
             "assert(tostring(server):find('^<%d+%.%d+>$') and getmetatable(server) == false)\n"
-            /* a task is cancelled while it waits for a reply, and while it waits for the end of a process */
+            /* two tasks are cancelled: one while it waits for a reply, the other while it waits for the end of a
+             * process */
             "local mute = process.spawn(function() process.receive() process.receive() end)\n"
             "local asks = task.spawn(function() return process.request(mute, 1, 3600) end) time.sleep('1ms') "
             "asks:cancel()\n"
@@ -364,7 +365,7 @@ static void open_own(lua_State *L, void *user)
         fail_msg("%s", lua_tostring(L, -1));
     }
     if (atomic_fetch_add(opened, 1) < 100) return;
-    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* in this case the error value is a table, not a text */
+    if (atomic_load(opened) % 2 == 0) lua_newtable(L); /* every second error value is a table, not a text */
     else lua_pushliteral(L, "will not open");
     lua_error(L);
 }
@@ -609,7 +610,7 @@ TEST(a_task_that_wakes_spuriously_waits_again)
             "local a = task.spawn(function() b:await('1ms') local began = time.now() time.sleep('15ms') return "
             "time.now() - began end)\n"
             "local c = task.spawn(function() b:await('1ms') end) c:await() b:await() assert(a:await() >= 0.015)\n"
-            /* tasks wait for messages as the main task does */
+            /* a task other than the main task may receive messages too */
             "local t = task.spawn(function() local m, from = process.receive('10s') return m, from end) "
             "time.sleep(0) process.send(me, 'for a task')\n"
             "local m, from = t:await() assert(m == 'for a task' and from == me)\n"

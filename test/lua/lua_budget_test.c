@@ -89,7 +89,8 @@ static const char *const spent[] = {
     "local t = {} setmetatable(t, { __call = t }) local c <close> = setmetatable({}, { __close = t }) error('x')",
     "local t = {} setmetatable(t, { __call = t }) return -setmetatable({}, { __unm = t })",
     "local t = {} setmetatable(t, { __call = t }) task.spawn(function() t() end):await()",
-    /* One call may end before a watchdog that waits for a processor finds the step late, so the call is repeated. */
+    /* If the watchdog has to wait for a processor, one call may end before the watchdog finds the step late. So the
+     * call is repeated. */
     "local t = type for i = 1, 40000 do t = setmetatable({}, { __call = t }) end while true do t() end",
     "task.spawn(function() tostring(setmetatable({}, { __tostring = LOOP })) end) time.sleep(60)",
     /* the loop is inside table.move, which executes no Lua instruction, so no hook checks the budget */
@@ -217,8 +218,8 @@ TEST(a_job_with_an_endless_error_handler_ends_with_its_process)
     drive("work.run(function() while true do pcall(function() " LOOP " end) end end)", false);
 }
 
-/* A process in C that is always ready: the worker runs it whenever the Lua process pauses. `during`: the number of its
- * turns between the calls of the Lua functions begin() and done(). */
+/* A process in C that is always ready: the worker runs it whenever the Lua process pauses. `during`: the number of
+ * turns of the process in C between the calls of the Lua functions begin() and done(). */
 static struct {
     atomic_int leaves;
     long long  turns, begun; /* not atomic: only the one worker accesses them */
@@ -371,7 +372,7 @@ TEST(long_calls_of_c_functions_let_other_processes_run)
 #define CLOSURES                                                                                                      \
     "local code = {} for i = 1, 9 do\n"                                                                               \
     "local text = 'local x return function() return x, [[' .. ('x'):rep(50000) .. i .. ']] end'\n"                    \
-    "repeat code[i] = load(text) until code[i] end\n" /* the time limit of load() may be too short for this text */   \
+    "repeat code[i] = load(text) until code[i] end\n" /* repeats load(), which may exceed its time limit */           \
     "local names = 'a,b,c,d,e,f,g,h,i,j,k,l,m,n'\n"                                                                   \
     "local group = load('local make = ... local ' .. names .. ' = table.unpack(make()) return function() "            \
     "return ' .. names .. ' end')\n"                                                                                  \

@@ -175,7 +175,7 @@ TEST(invalid_host_options_are_refused)
     wrong.mailbox_bytes = (size_t)1 << 28;
     same(filch_lua_create(&lua, &wrong), FILCH_EINVAL);
     assert_null(lua);
-    wrong.size = offsetof(filch_lua_options, mailbox_bytes); /* an older struct, which ends before the wrong field */
+    wrong.size = offsetof(filch_lua_options, mailbox_bytes); /* an older struct without the wrong field is accepted */
     ok(filch_lua_create(&lua, &wrong));
     ok(filch_lua_destroy(lua));
     wrong.size = sizeof wrong;

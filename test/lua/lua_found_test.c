@@ -103,13 +103,13 @@ TEST(messages_that_an_ended_process_has_not_received_are_counted)
             "end\n"
             "for i = 1, 20 do\n"
             "  assert(lost(function() for i = 1, 5 do process.receive() end end) == 0)\n"
-            /* the messages of the last step */
+            /* the last step has received one of the five messages that have arrived */
             "  assert(lost(function() process.receive() end) == 4)\n"
-            /* kept messages: of a sleep, of a receive with a pattern */
+            /* a sleep has kept the messages, or a receive with a pattern has kept them */
             "  assert(lost(function() time.sleep('1ms') end) == 5)\n"
             "  assert(lost(function() process.receive('last') end, 'last') == 5)\n"
             "  assert(lost(function() process.receive('last') error('failed') end, 'last') == 5)\n"
-            /* messages handed over to new code */
+            /* an upgrade has handed the kept messages over to the new code */
             "  assert(lost(function() process.receive('last') process.upgrade(function() process.receive() end) end,"
             " 'last') == 4)\n"
             "end\n");

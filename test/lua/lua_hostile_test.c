@@ -80,8 +80,8 @@ TEST(other_processes_run_beside_every_hostile_call)
 
 /* ---- processor time ------------------------------------------------------------------------------------------- */
 
-/* Runs on the only worker every millisecond. `worst_ns`: the most processor time that the worker used between two
- * steps of the ticker. Processor time, because other programs on the machine delay the steps too. */
+/* The longest processor time that the worker used between two steps of the ticker, a process that runs on the only
+ * worker every millisecond. Processor time is measured, because other programs on the machine delay the steps too. */
 static atomic_ullong worst_ns;
 
 static filch_err tick(void *self, const filch_event *events, size_t count, filch_out *out)
@@ -112,14 +112,16 @@ static int open_default_fixture(void **state)
     return 0;
 }
 
-/* docs/design/lua/budgets.md: 25 ms where Lua cannot yield, after a slice of at most 7.5 ms, and then one call that
- * cannot be interrupted, of at most 25 ms. */
+/* Returns the longest processor time for which a row of hostile.lua may occupy the worker. With the times of
+ * docs/design/lua/budgets.md a row takes up to 57.5 ms: a slice of at most 7.5 ms, then 25 ms where Lua cannot yield,
+ * then one call of at most 25 ms that cannot be interrupted. */
 static uint64_t promised_ns(void)
 {
     return FILCH_MILLISECONDS(100) * SLOWER;
 }
 
-/* The rows in parentheses are about loops in C that call other functions, and about patterns. */
+/* Runs the rows of hostile.lua with names in parentheses, except four: for example loops in C that call other
+ * functions, and patterns. */
 TEST(loops_in_c_leave_the_worker_within_the_promised_processor_time)
 {
     char *names = names_of_rows(), *rest = names, *name, chunk[1024], late[4096] = "";

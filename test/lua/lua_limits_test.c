@@ -30,7 +30,8 @@ static int open_fixture(void **state)
 
 TEST(endless_loops_of_every_kind_are_interrupted_and_continue)
 {
-    /* Each process reports its start. The first process gets its turn again and again, and terminates the others. */
+    /* Each process with an endless loop reports its start. The process that has started the loops must continue to get
+     * turns beside them; at the end it terminates them. */
     fixture_passes(&w,
                    "local me = process.self()\n"
                    "local hogs = {\n"
@@ -89,9 +90,9 @@ TEST(an_uninterruptible_loop_fails_after_its_budget)
     }
 }
 
-/* flood(to) sends messages of 1,000 bytes until one is refused, and returns how many were accepted, and the reason. A
- * process that is interrupted before it sleeps takes the messages of one full mailbox out of it, so check() accepts
- * twice as many. */
+/* flood(to) sends messages of 1,000 bytes until one is refused. It returns the number of accepted messages, and the
+ * reason of the refusal. If the receiver is interrupted before it sleeps, it takes the messages of one full mailbox out
+ * of the mailbox, so check() allows twice as many. */
 #define FLOOD                                                     \
     "local function flood(to)\n"                                  \
     "  local sent, fine, why = 0, nil, nil\n"                     \
@@ -125,13 +126,15 @@ TEST(a_flood_is_refused_at_the_default_mailbox_limit)
                        "local pid = process.spawn_monitored(function() return { flood(victim) } end)\n"
                        "check(64, table.unpack(process.receive({ event = 'exit', pid = pid }).result))\n"
                        "assert(process.alive(victim) and process.alive(beside))\n"
-                       /* a request is refused too; an answer reaches a process that waits for it */
+                       /* a full mailbox refuses requests too; a process that has filled its own mailbox still gets the
+                        * reply to its request */
                        "local fine, why = process.request(victim, ('x'):rep(990))\n"
                        "assert(fine == nil and why == 'the mailbox or queue is full', why)\n"
                        "local server = process.spawn(function() local _, from = process.receive() process.reply(from, "
                        "('x'):rep(990)) end)\n"
                        "flood(me) assert(#process.request(server, 1) == 990)\n"
-                       /* a number has no bytes in the mailbox, and a message above the limit never fits */
+                       /* a number counts as 0 bytes, so every number is accepted; a message larger than the limit is
+                        * always refused */
                        "for i = 1, 1000 do assert(process.send(beside, i)) end\n"
                        "fine, why = process.send(beside, ('x'):rep(70000)) assert(fine == nil and #why > 0)\n");
 }
@@ -313,7 +316,7 @@ TEST(on_failure_reports_a_process_without_memory_for_its_messages)
     fixture_close(&own);
 }
 
-static atomic_int ended[2]; /* calls of on_failure with FILCH_ELINK and with FILCH_EOVERFLOW */
+static atomic_int ended[2]; /* numbers of calls of on_failure with FILCH_ELINK and with FILCH_EOVERFLOW */
 static atomic_int others;
 
 static void count_failure(void *user, filch_pid pid, const char *name, filch_err error, const char *text, size_t size)

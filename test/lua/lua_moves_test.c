@@ -22,7 +22,8 @@ static int open_unwatched_fixture(void **state)
     return 0;
 }
 
-/* deep(n) needs n calls of stack; at(n, f) calls f() with n calls below it; object(f) is a value with f as __concat. */
+/* deep(n) makes n nested calls; at(n, f) calls f() inside n nested calls; object(f) returns a value whose metamethod
+ * __concat is f. */
 #define DEEP                                                                                                 \
     "local function deep(n) if n > 0 then local a, b, c = 1, 2, 3 return deep(n - 1) + a end return 0 end\n" \
     "local function at(n, f) if n == 0 then return (f()) end return (at(n - 1, f)) end\n"                    \
@@ -34,7 +35,7 @@ static int open_unwatched_fixture(void **state)
     "  end\n"                                                                                                \
     "end\n"
 
-/* A function in Lua that grows the stack as __concat. */
+/* The metamethod __concat is a Lua function that grows the stack. */
 static const char grown_by_lua[] = DEEP "for n = 1, 120 do\n"
                                         "  local t = object(function(a, b) deep(n) collectgarbage() return 'x' end)\n"
                                         "  both(n % 7, function() return t .. t .. t .. 'abc' end, 'x')\n"
@@ -144,7 +145,8 @@ TEST(a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too)
     ends_its_process("function() return x() end");
 }
 
-/* The stack moves in a callback, and functions that end with a tail call return there to code without `..`. */
+/* The stack moves inside a callback, __tostring. In the callback, functions that end with a tail call return to code
+ * without `..`, so the process must not be ended. */
 TEST(functions_with_tail_calls_go_on_after_their_stack_has_moved)
 {
     fixture_passes(&w, DEEP "local function tail(n) deep(n) return deep(3) end\n"

@@ -119,7 +119,7 @@ INSTEAD(void, free, void *old)
 
 INSTEAD(void *, fli_lua_heap_resize, fli_lua_heap *heap, void *old, size_t old_size, size_t size)
 {
-    /* Lua requires that shrinking succeeds. */
+    /* Lua requires that shrinking a block succeeds, so only a request for more bytes may fail. */
     if (size <= old_size || !refuses(HEAP)) return __real_fli_lua_heap_resize(heap, old, old_size, size);
     heap->refused = true;
     return NULL;

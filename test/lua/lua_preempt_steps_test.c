@@ -168,9 +168,9 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
 {
     filch_lua_options options = quick(FILCH_MILLISECONDS(2));
     fixture_open(&w, 1, &options);
-    /* Begins with many short steps, after which the worker reads its clock seldom. A timer that is due must wait only
-     * for the end of the present turn, not for the turns of other endless loops. (src/sched/worker_test.c counts these
-     * turns with a simulated clock.) */
+    /* The program begins with many short steps, after which the worker reads its clock seldom. A timer that is due must
+     * wait only for the end of the present turn, not for the turns of other endless loops. (src/sched/worker_test.c
+     * counts these turns with a simulated clock.) */
     fixture_passes(&w, "local echo = process.spawn(function() while true do local m, from = process.receive() "
                        "process.send(from, m) end end)\n"
                        "local function rush() for i = 1, 2000 do process.send(echo, i) process.receive() end end\n"
@@ -186,8 +186,8 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
                         * which the timer becomes due, and a fairness pick */
                        "  if turns > 3 then late = late + 1 end\n"
                        "end\n"
-                       /* this process too may be interrupted between its two looks at the counter, if its thread has
-                        * to wait for a processor; then each loop gets a turn before it goes on */
+                       /* if the thread has to wait for a processor, this process too may be interrupted between its two
+                        * readings of the counter; then each endless loop gets a turn before this process continues */
                        "assert(late < 10, late)\n"
                        "for i = 1, 6 do process.terminate(hogs[i]) end\n");
     fixture_close(&w);

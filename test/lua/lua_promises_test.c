@@ -38,10 +38,11 @@ static int open_fixture_with_one_worker(void **state)
     return 0;
 }
 
-/* The main task cancels another task when its own wait ends. Each wait is repeated until both waits end in one batch of
- * events, so that the other task is cancelled after its answer has arrived. A cancel of the process comes before all
- * other events of a batch, and ends the sleep of the main task. While `busy` runs, the only worker cannot run this
- * process, and the pool can end both jobs. */
+/* The main task waits, then cancels the task `other`, which waits for an answer. This is repeated until both waits end
+ * in one batch of events, so that `other` is cancelled after its answer has arrived. In `request` and `exec` the
+ * process is cancelled just before the answer is sent: a cancel is the first event of its batch, and ends the sleep of
+ * the main task in rest(). In `work` both tasks wait for jobs of the thread pool: the process `busy` occupies the only
+ * worker for 2 ms, and in this time both jobs can end. */
 TEST(an_answer_that_has_arrived_is_returned_before_the_cancel)
 {
     fixture_passes(
@@ -108,7 +109,7 @@ TEST(a_selective_receive_checks_each_message_once)
              scaled(20));
 }
 
-/* ---- live processes leave no memory behind: counts the bytes that the scheduler has allocated ---- */
+/* ---- tests that live processes leave no memory behind; they count the bytes that the scheduler has allocated ---- */
 
 static atomic_size_t live_bytes;
 
@@ -228,8 +229,8 @@ TEST(a_send_to_a_full_mailbox_waits_with_overflow_wait)
 
 TEST(a_waiting_send_fails_when_the_receiver_ends)
 {
-    /* The receiver may read the first message before it sleeps. Then its mailbox, which holds one message, is full only
-     * for the third message. */
+    /* The receiver may take the first message out of its mailbox before it sleeps. The mailbox holds one message, so
+     * then only the third send finds it full. */
     simulate("local function receiver(overflow) return process.spawn{ function() time.sleep('5s') end; mailbox = 1, "
              "overflow = overflow } end\n"
              "local function fill(pid) local r, why for i = 1, 4 do r, why = process.send(pid, i) if not r then return "
@@ -246,8 +247,8 @@ TEST(a_waiting_send_fails_when_the_receiver_ends)
 
 TEST(a_send_that_cannot_wait_reports_a_full_mailbox_at_once)
 {
-    /* A step that begins before the receiver sleeps takes a message out of the mailbox. So the mailbox, which holds one
-     * message, is full for the second message or a little later, and stays full. */
+    /* A step of the receiver that begins before the receiver sleeps takes a message out of the mailbox. The mailbox
+     * holds one message, so the second send or a later one finds it full, and it stays full. */
     fixture_passes(&w, "local pid = process.spawn{ function() time.sleep('1h') end; mailbox = 1, overflow = 'wait' }\n"
                        "assert(process.send(pid, 0))\n"
                        "local r, why\n"

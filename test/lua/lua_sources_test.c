@@ -118,7 +118,7 @@ TEST(all_names_of_a_file_refer_to_one_code)
                        "end\n"
                        "assert(process.exec('jobs.deep') == 'deep' and require('link').main() == 'deep')\n");
     same(w.lua->file_count, 1);
-    assert_true(w.lua->code_count <= codes + 1); /* the code of the test itself */
+    assert_true(w.lua->code_count <= codes + 1); /* at most one new code: that of this chunk */
     for (const fli_lua_module *module = w.lua->modules; module != NULL; module = module->next) names++;
     assert_true(names > 0 && names <= 4);
 }

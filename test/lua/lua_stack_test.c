@@ -11,8 +11,8 @@
 #include "lua/fixture.h"
 #include "port/thread.h"
 
-/* CLOSE_MAX: CLOSE_STACK_MAX of src/lua/preempt/budget.c, which the row that closes coroutines uses too. Sanitizers
- * make the frames of C functions larger. */
+/* CLOSE_MAX is CLOSE_STACK_MAX of src/lua/preempt/budget.c: how many bytes of the C stack a chain of coroutine closes
+ * may use, as one row of stack.lua does. Sanitizers make the frames of C functions larger. */
 enum { CLOSE_MAX = 128 << 10 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ROW_MAX = FLI_THREAD_STACK_MIN / 2 + CLOSE_MAX };
@@ -43,7 +43,7 @@ static int clear(lua_State *L)
     return 0;
 }
 
-/* report(name, levels): a row has ended. */
+/* report(name, levels): the row `name` of stack.lua has ended; it nested `levels` calls. */
 static int report(lua_State *L)
 {
     size_t used = base - lowest;
@@ -81,7 +81,7 @@ static int open_fixture(void **state)
     options.rights = FILCH_LUA_MAY_ENV | FILCH_LUA_MAY_NET | FILCH_LUA_MAY_FILES | FILCH_LUA_MAY_EXEC;
     options.open = add_functions;
     options.log = drop_text;
-    options.watch = FILCH_LUA_WATCH_NONE; /* the rows are not stopped for the time they take */
+    options.watch = FILCH_LUA_WATCH_NONE; /* no watchdog: a slow row of stack.lua is not interrupted */
     fixture_open(&w, 1, &options);
     return 0;
 }

@@ -48,6 +48,7 @@ static void same_as_stock(const char *piece)
     lua_close(L);
 }
 
+/* Functions of `table` accept a string until they set an element, because strings have a metatable with __index. */
 TEST(table_functions_act_as_in_stock_lua)
 {
     same_as_stock("local function fresh() return { 1, 2, 3, 4, 5 } end\n"
@@ -82,7 +83,6 @@ TEST(table_functions_act_as_in_stock_lua)
                   "math.maxinteger, 1) try(table.remove, liar, math.maxinteger)\n");
 }
 
-/* Strings have a metatable with __index, so functions of `table` accept a string until they set an element. */
 TEST(string_rep_acts_as_in_stock_lua)
 {
     same_as_stock(

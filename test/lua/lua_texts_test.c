@@ -103,9 +103,9 @@ TEST(the_without_option_removes_functions)
     }
 }
 
-/* Calls every function of the libraries with the pid of a victim, of a supervisor and with a free name, each in a
- * process that then fails. Returns the functions after which a victim has ended or a name is taken. Functions that wait
- * for messages are not called. */
+/* Calls every function of the libraries with the pid of a victim, with the pid of a supervisor, and with a free name,
+ * each in a process that then fails. Returns the functions after which a victim has ended or a name is taken. Functions
+ * that wait for messages are not called. */
 static const char attack[] =
     "local waits, found = { ['process.receive'] = true, ['process.request'] = true }, {}\n"
     "local function victim() while true do pcall(process.send, process.receive(), 'alive') end end\n"
@@ -149,7 +149,7 @@ static const char attack[] =
     "end\n"
     "return table.concat(found, ' ')\n";
 
-/* The page shows the list as a user of the program `filch` writes it. */
+/* docs/lua/reference.md must show the list FILCH_LUA_WITHOUT_HARM as the option --without of the program `filch`. */
 TEST(the_reference_shows_the_list)
 {
     static char page[1 << 18];

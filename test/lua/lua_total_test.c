@@ -172,7 +172,7 @@ TEST(unused_code_is_freed_without_a_memory_limit)
     fixture_close(&free_of_limits);
 }
 
-/* When all processes have ended, only the cached chunks and code that is counted once are left. */
+/* When all processes have ended and the cached code is freed, no code is left and no memory is counted. */
 TEST(all_counted_code_is_returned)
 {
     static fixture other;

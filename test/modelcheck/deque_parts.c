@@ -13,7 +13,7 @@ typedef struct item {
 } item;
 
 typedef struct table {
-    /* thief_deques: the deques of thieves, which steal half of the items at once */
+    /* thief_deques: the deques of thieves that steal half of the items in one steal */
     fli_deque     deque, thief_deques[3];
     fli_lifo_slot slot;
     item          items[ITEMS];

@@ -104,7 +104,7 @@ static const char *bounded(const fli_weak_config *config, const fli_weak_result 
     return text;
 }
 
-static bool reported_zero; /* true: the explorer has told a progress of 0 executions */
+static bool reported_zero; /* true: the explorer has called on_progress() with 0 executions */
 
 /* Prints the progress: on a terminal twice per second, otherwise every 30 seconds. */
 static void print_progress(const fli_weak_program *program, uint64_t executions)
@@ -265,8 +265,8 @@ static void run_total(const fli_weak_program *const *programs, uint32_t count, c
         walks.walks = share < WALKS_MAX ? share : WALKS_MAX;
         (void)run(open[i], &walks);
     }
-    /* Random walks that repeat an earlier execution do not count. Runs more walks until `total` is reached: of the last
-     * program, which repeats least, with other seeds, and a few more walks than are missing. */
+    /* Random walks that repeat an earlier execution do not count, so some executions may still be missing. Then the
+     * last program, which repeats least, makes more walks with other seeds: a few more than are missing. */
     for (int again = 0; again < AGAIN_MAX && open_count > 0 && missing() > 0 && sum.violations == 0; again++) {
         walks.seed++;
         walks.walks = missing() + missing() / 4 + 1000;

@@ -26,7 +26,7 @@ static void setup_with(filch_overflow overflow)
         s->receivers[i] = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->worker[i + 2], s->senders[i], 5, 9));
         s->senders[i]->flags |= FLI_PROC_WAITING;
     }
-    /* A message from a process, so that the owner can read it on the fast path. */
+    /* The sender of this message is a process, so that the owner of `p` can read the message on the fast path. */
     filch_data data = filch_int(1);
     must(fli_send(&b->rt, harness_worker(), s->pid, (filch_pid){ HARNESS_NODE, 1 }, &data) == FILCH_OK,
          "there is space");

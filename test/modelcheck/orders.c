@@ -28,7 +28,7 @@
 static bool uses[PROGRAMS_MAX][SITES_MAX];
 
 /* The memory orders that kept_orders.txt lists. `site` is NULL if no program executes the memory access, or if its
- * order is not to be weakened. */
+ * order is not weakened in this run. */
 static struct kept {
     char           name[NAME_SIZE];
     fli_weak_site *site;
@@ -42,7 +42,7 @@ static const fli_weak_program *programs[PROGRAMS_MAX]; /* the smallest first */
 static uint64_t                executions[PROGRAMS_MAX];
 static uint32_t                program_count;
 static uint32_t                caught, survived, differences;
-static uint64_t                limit; /* maximal number of executions of a program each time; 0: no limit */
+static uint64_t                limit; /* maximum number of executions in one run of a program; 0: no limit */
 
 static const char *order_name(int order)
 {
@@ -88,7 +88,7 @@ static uint32_t same_before(const fli_weak_site *site)
     return n;
 }
 
-/* Writes the name of `site` weakened to `order`, as the list has it. */
+/* Writes the name of `site` with its order weakened to `order`, in the form that kept_orders.txt uses. */
 static void name_of(const fli_weak_site *site, int order, char name[NAME_SIZE])
 {
     const char *file = short_where(site->where);
@@ -99,8 +99,8 @@ static void name_of(const fli_weak_site *site, int order, char name[NAME_SIZE])
              operation_of(site->where), nth, order_name(order));
 }
 
-/* Reads the list. Indented lines name orders; the paragraph before them is the reason why they are kept. Returns false
- * if the list cannot be read, or an order has no reason. */
+/* Reads kept_orders.txt. Indented lines name orders; the paragraph before them is the reason why the orders are kept.
+ * Returns false if the file cannot be read, or if an order has no reason. */
 static bool read_list(void)
 {
     FILE *file = fopen(KEPT_ORDERS, "r");
@@ -150,8 +150,8 @@ static const char *run(uint32_t p, uint64_t most)
     return text;
 }
 
-/* Runs the programs that execute a line which is weakened now; if `all` is true, all programs. Returns the last
- * violation; NULL if there is none. */
+/* Runs the programs that execute a memory access whose order is weakened now; if `all` is true, runs all programs.
+ * Returns the last violation; NULL if there is none. */
 static const char *find_violation(bool all)
 {
     const char *found = NULL;
@@ -180,9 +180,9 @@ static void swap_programs(uint32_t a, uint32_t b)
     executions[b] = n;
 }
 
-/* Runs the first executions of each program with the orders in the source, which execute nearly all memory accesses,
- * and sorts the programs: the smallest first, because a small program often detects a weakened order. Litmus tests
- * contain no code of src/ and are left out. */
+/* Runs the first executions of each program without weakened orders; these executions contain nearly all memory
+ * accesses of the program. Then sorts the programs, the smallest first, because a small program often detects a
+ * weakened order. Litmus tests contain no code of src/ and are left out. */
 static void look_at_programs(const fli_weak_program *const *given, uint32_t count)
 {
     for (uint32_t g = 0; g < count; g++) {
@@ -204,8 +204,8 @@ static void report(const char *name, const fli_weak_site *site, const char *by)
            by != NULL ? by : "");
 }
 
-/* Weakens the orders `from` to `to` - 1 of the list together, and divides them if a program finds a violation. `all`:
- * runs all programs, also those that execute none of these orders. */
+/* Weakens the orders kept[from] to kept[to - 1] together. If a program finds a violation, weakens each half of these
+ * orders alone. `all`: runs all programs, also those that execute none of these orders. */
 static void weaken_kept(uint32_t from, uint32_t to, bool all)
 {
     for (uint32_t k = from; k < to; k++) {
@@ -228,7 +228,7 @@ static void weaken_kept(uint32_t from, uint32_t to, bool all)
     }
 }
 
-/* Weakens an order that is not in the list. */
+/* Weakens an order that is not in kept_orders.txt. */
 static void weaken_other(fli_weak_site *site, int order, const char *name)
 {
     fli_weak_weaken(site, order);
@@ -240,8 +240,8 @@ static void weaken_other(fli_weak_site *site, int order, const char *name)
     differences++;
 }
 
-/* Finds the entry of the list for one order of `site`. Without an entry, weakens the order if `others` is true.
- * `chosen`: the order is to be weakened in this run. */
+/* Finds the entry of kept_orders.txt for one order of `site`. If there is no entry, weakens the order if `others` is
+ * true. `chosen`: the order is to be weakened in this run. */
 static void visit(fli_weak_site *site, int order, bool chosen, bool others)
 {
     char name[NAME_SIZE];
@@ -256,7 +256,7 @@ static void visit(fli_weak_site *site, int order, bool chosen, bool others)
     k->site = chosen ? site : NULL;
 }
 
-/* Visits both halves of each order in src/, not those in the model programs themselves. */
+/* Visits the release half and the acquire half of each memory order in src/, but no orders in the model programs. */
 static void visit_all(const char *part, bool others)
 {
     for (uint32_t i = 0; fli_weak_site_at(i) != NULL; i++) {

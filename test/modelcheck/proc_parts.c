@@ -8,7 +8,7 @@ static struct {
     fli_proc   *p;
     filch_pid   pid;
     filch_type *type;
-} * s; /* written by setup(), and not changed afterwards */
+} * s; /* fields written by setup(), and not changed afterwards */
 
 /* Data that the threads of a model program share. */
 static struct pass {

@@ -185,7 +185,7 @@ bool fli_worker_turn(fli_worker *worker)
 bool fli_worker_fire_due(fli_worker *worker)
 {
     (void)worker;
-    return false; /* no timers in these programs */
+    return false; /* no timer is due: these programs set no timers */
 }
 
 /* ---- setup ---- */

@@ -83,7 +83,7 @@ static void look_up_one(void)
     if (it != NULL) must(it->handle == 4, "a handle that is found has an initialised object");
 }
 
-/* Looks up a handle as the fast path of a send does, which does not check the lower end (handle 0). */
+/* Looks up a handle as the fast path of a send does, which does not check whether the handle is 0. */
 static void reach_one(void)
 {
     if (!fli_slab_reaches(&t->slab, 4)) return;
@@ -193,8 +193,8 @@ static void give_claimable(uint32_t handle)
 }
 
 /* Takes 11 objects and gives 8 of them back. Then objects 1 to 3 and 8 are spare in the depot; objects 4 to 7 are a
- * free page, which no thread has used since the interval began; objects 9 to 11 are in use. Object 5 has been used
- * twice, the others once. */
+ * free page, which the next fli_slab_trim() may return to the system; objects 9 to 11 are in use. Object 5 has been
+ * used twice, the others once. */
 static void setup_return(void)
 {
     fli_mem mem;

@@ -13,11 +13,11 @@
 
 #define TICK_NS (UINT64_C(1) << FLI_WHEEL_TICK_BITS)
 
-enum { OWNER = 1, HELPER = 2, SHARDS = 3 }; /* index of a worker: the number of its thread */
+enum { OWNER = 1, HELPER = 2, SHARDS = 3 }; /* OWNER, HELPER: indices of workers, also of their threads */
 
 static struct {
     fli_timers timers;
-    uint64_t   ticker_ns; /* time of the first tick, or 0 */
+    uint64_t   ticker_ns; /* time of the ticker's first tick; 0: no ticker */
     uint32_t   fired[FLI_WEAK_THREADS + 1];
 } * g;
 
@@ -27,7 +27,7 @@ static void on_alarm(fli_runtime *rt, uint64_t cookie)
     g->fired[fli_weak_self]++;
 }
 
-/* Arms an alarm in shard `index`. */
+/* Arms a timer in shard `index`, the shard of the worker with this index. */
 static void arm_in(uint32_t index, uint64_t due_ns)
 {
     fli_current_set(&b->worker[index]);
@@ -44,7 +44,8 @@ static void setup(void)
     for (uint32_t i = 0; i < SHARDS; i++) fli_timers_set_away(&g->timers, i, false);
 }
 
-/* Worker 0 is away, and its timer is due at the first tick. The owner has a timer that is due at the third tick. */
+/* Worker 0 is away (parked), so other workers must fire its timer, which is due at the first tick. Worker OWNER is not
+ * away, and has a timer that is due at the third tick. */
 static void setup_park(void)
 {
     setup();
@@ -53,7 +54,8 @@ static void setup_park(void)
     arm_in(OWNER, 3 * TICK_NS);
 }
 
-/* The owner is away, and its timer is due at the first tick. Worker 0 is away, and has no timer. */
+/* Worker OWNER is away (parked), so other workers must fire its timer, which is due at the first tick. Worker 0 is away
+ * too, and has no timer. */
 static void setup_armed(void)
 {
     setup();
@@ -62,7 +64,7 @@ static void setup_armed(void)
     fli_timers_set_away(&g->timers, 0, true);
 }
 
-/* The owner has a ticker whose first tick is late. */
+/* Worker OWNER has a ticker, and does not fire its first tick in time. */
 static void setup_ticker(void)
 {
     setup();
@@ -90,21 +92,22 @@ static void park_worker_0(void)
     fli_timers_set_away(&g->timers, 0, true);
 }
 
-/* Arms a timer as a thread does that is no worker: in shard 0. It is due later than the timer of setup_park(). */
+/* Arms a timer as a foreign thread does: in shard 0. The timer is due later than the timer of setup_park(). */
 static void arm_foreign(void)
 {
     fli_current_set(NULL);
     must(fli_timers_alarm(&g->timers, 4 * TICK_NS, 0) != 0, "there is memory for the timer");
 }
 
-/* Fires what is due at the second tick. */
+/* Worker HELPER fires the timers that are due by the second tick: its own, and those of other workers that are away or
+ * late. */
 static void help(void)
 {
     fli_current_set(&b->worker[HELPER]);
     (void)fli_timers_poll_near(&g->timers, 2 * TICK_NS, UINT32_MAX);
 }
 
-/* Fires the ticker of the owner, which is late, and arms its next tick in the shard of the owner. */
+/* Worker HELPER fires the late tick of worker OWNER's ticker, and arms the next tick in the shard of OWNER. */
 static void help_late(void)
 {
     fli_current_set(&b->worker[HELPER]);

@@ -116,8 +116,8 @@ static void walk_active_one(filch_sched *sched, const fli_proc *p)
 {
     uint32_t              head = fli_word_head(PEEK(&p->state));
     const fli_event_node *node = object_at(&sched->rt.nodes, head);
-    /* Exception: the slow path has moved the events to the private lists (a stop does this for all processes) and
-     * queued the process again. The fast path will not take this process, because it has pending events. */
+    /* Skips a process whose events the slow path has moved to the private lists (a stop does this for all processes)
+     * before it queued the process again. The fast path will not take this process, because it has pending events. */
     if (head != 0 && p->head_taken == head) return;
     uint8_t what = (PEEK(&p->state) & FLI_LIMITED) != 0 ? FLI_NODE_COUNTED : 0;
     MUST(head != 0 && node->next == 0 && node->what == what, "an ACTIVE_ONE process does not have exactly one message");

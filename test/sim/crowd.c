@@ -75,8 +75,8 @@ static const filch_type keeper = {
     .name = "keeper", .size = 8, .init = open_instance, .step = keeper_step, .close = close_instance
 };
 
-/* on_exit function of the processes of the line, in which each process is spawned when the one before it ends: spawns
- * the next process under the same name, also during a stop. */
+/* on_exit function of the processes with the name "line": spawns the next process with this name, also during a
+ * stop. */
 static void next_of_line(void *user, filch_pid pid, filch_err error, const filch_data *result)
 {
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;

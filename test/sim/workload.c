@@ -439,8 +439,8 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
             s->timer = filch_as_int(&events[i].data);
             s->timer_out = true;
         } else if (events[i].type == FILCH_EVENT_YIELD && events[i].tag == 3) {
-            /* completion 1: the timer was cancelled before it fired; 0: it has fired, and its message has arrived or
-             * will arrive */
+            /* The completion is 1 if the timer was cancelled before it fired. It is 0 if the timer has fired; then its
+             * message has arrived or will arrive. */
             if (filch_as_int(&events[i].data) == 1) {
                 MUST(s->timer_out, "a timer was stopped after it had fired");
                 s->timer_out = false;
@@ -1472,7 +1472,7 @@ static void call_ending_process(void)
     filch_data reply = filch_none();
     filch_err  err = filch_spawn(now.sched, &replier, NULL, &pid);
     if (err == FILCH_OK) err = filch_call(now.sched, pid, filch_int(-3), FILCH_FOREVER, &reply);
-    /* the scheduler closes, and the process was cancelled before it could read the call */
+    /* allowed: the scheduler closes, and the process was cancelled before it could read the call */
     if (err == FILCH_EDEAD && calls.closes) return;
     must_be_expected(err, false);
     MUST(err != FILCH_OK || filch_as_int(&reply) == -2, "a wrong reply");

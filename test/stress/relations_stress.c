@@ -210,7 +210,7 @@ static bool storm(void)
     return all;
 }
 
-/* ---- hosts that are created and stopped while other threads use their pids ---- */
+/* ---- hosts that are created and stopped while other threads use pids of their processes ---- */
 
 enum { VISITS = 12, VISITORS = 64, MEDDLERS = 2 };
 

@@ -669,12 +669,13 @@ typedef struct memory {
     size_t warm_bytes, warm_resident; /* maximum of the allocated bytes and of the resident size during the warm-up */
 } memory;
 
-/* Compares the memory in use with the maximum of the warm-up. Steady growth exceeds the limit sooner or later; peaks do
- * not. A peak comes when the system lets a thread wait, for example a postman: then the processes that wait for it do
- * not read their messages. The senders limit the unread messages, so that a peak has the same maximum however long the
- * thread waits: LEDGERS * WINDOW + CROWD * CROWD_WINDOW are about 30,000 nodes of 64 bytes. Slabs grow by doubling, and
- * with the option `alloc` they keep their memory: twice 2 MB. The payloads of the crowd's messages, at most 250 bytes
- * each, take 3 MB. Together that is less than the 8 MB that the limit is above the maximum of the warm-up. */
+/* Checks that the memory in use is at most twice the maximum of the warm-up plus 8 MB (resident size: plus 32 MB).
+ * Steady growth exceeds this limit sooner or later; peaks do not. A peak comes when the system lets a thread wait, for
+ * example a postman (a thread that completes yields): then the processes that wait for this thread do not read their
+ * messages. The senders limit the unread messages, so a peak has the same maximum however long the thread waits.
+ * LEDGERS * WINDOW + CROWD * CROWD_WINDOW are about 30,000 nodes of 64 bytes. Slabs grow by doubling, and with the
+ * option `alloc` they keep their memory: twice 2 MB. The payloads of the crowd's messages, at most 250 bytes each, take
+ * 3 MB. Together that is less than 8 MB. */
 static void watch_memory(memory *m, bool warm)
 {
     size_t bytes = fli_load_rlx(&town_bytes), pages = resident();
