@@ -16,7 +16,8 @@
 #define ROOM 4
 /* Maximum number of items that the producer has sent and the consumer has not used. The consumer has up to ROOM items
  * in its mailbox and up to ROOM items in its step. The squarer has up to ROOM items in its mailbox, and up to ROOM
- * items that it has not sent on yet. The producer has one item whose send waits for space in the squarer's mailbox. */
+ * items whose squares are not sent yet. The producer has one item whose send waits for space in the squarer's
+ * mailbox. */
 #define LEAD_MAX (2 * ROOM + 2 * ROOM + 1)
 
 static atomic_int made; /* number of items that the producer has sent; the program reads it only to print and check the
@@ -61,10 +62,10 @@ static filch_err producer_step(void *self, const filch_event *events, size_t cou
     if (p->sent > ITEMS) return filch_done(out, filch_int(p->sent));
     p->sent++;
     err = filch_yield_send(out, 0, p->next, p->sent <= ITEMS ? filch_int(p->sent) : filch_none());
-    return err != FILCH_OK ? err : filch_wait(out); /* no step until this send is completed */
+    return err != FILCH_OK ? err : filch_wait(out); /* the producer is not stepped until this send is completed */
 }
 
-/* ---- squarer: sends on the squares of its numbers, and reads no message until all these sends are completed ---- */
+/* ---- squarer: sends the square of each number to `next`; reads no message while such a send is outstanding ---- */
 
 struct squarer {
     filch_pid next;
