@@ -399,7 +399,7 @@ static void *grow_half(void *arg)
         if (!p->has_run) {
             p->has_run = true;
             /* In its first run a process has no message. In each later run it has one: the sender of the message has
-             * queued it. */
+             * queued the process. */
             grow(w, p, NULL);
         } else {
             while (p->generation == generation && !run_one(w, 0, p)) {}

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 static bench b;
-/* One element per sleep, in the order in which the sleeps end. In the order of the processes, each write to an element
- * would be a cache miss. */
+/* One element per sleep, in the order in which the sleeps end. If the elements were in the order of the processes, each
+ * write to an element would be a cache miss. */
 static uint64_t        *late_ns;
 static _Atomic uint64_t woken;
 

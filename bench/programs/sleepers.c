@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 
-enum { SAMPLED = 16 }; /* one of SAMPLED processes keeps its samples, so that writing them costs little */
+enum { SAMPLED = 16 }; /* one process in SAMPLED keeps its samples, so that writing them costs little */
 #define PERIOD_NS FILCH_MILLISECONDS(100)
 
 static uint64_t  samples_most;

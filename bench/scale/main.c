@@ -132,7 +132,7 @@ static void run_program(void *arg)
     result = __real_main(program_argc, program_argv);
 }
 
-/* Starts the program again without address randomisation. Lines are numbered independently of addresses, but the
+/* Starts the program again without address randomisation. Cache lines are numbered independently of addresses, but the
  * benchmark may order objects by address. If the system does not allow a program without randomisation, the program
  * continues with random addresses. */
 static void fix_addresses(char **argv)
