@@ -54,7 +54,8 @@ static void call_library_functions(lua_State *L, void *user)
     lua_pop(L, 2);
 }
 
-/* No budget counts while the host furnishes a state, and states of equal content stay equal. */
+/* While an `open` function of the host runs, no budget is spent. The new states stay equal, so that further states are
+ * copied from a template. */
 TEST(an_open_function_may_call_library_functions_and_states_are_still_copied)
 {
     static const uint32_t watches[] = { FILCH_LUA_WATCH_THREAD, FILCH_LUA_WATCH_COUNT, FILCH_LUA_WATCH_NONE };

@@ -77,7 +77,7 @@ TEST(each_mode_of_fs_open_acts_as_in_io_open)
         "s end\n"
         "local function is(a, b, what) if a ~= b then error(what .. ': ' .. tostring(a) .. ' is not ' .. tostring(b)) "
         "end end\n"
-        /* pairs of a mode and the contents of a file of ten bytes after three bytes were written in this mode */
+        /* for each mode: what a file of ten bytes contains after three bytes were written in this mode */
         "for mode, expected in pairs { ['r+'] = 'abc3456789', w = 'abc', ['w+'] = 'abc', a = '0123456789abc', ['a+'] = "
         "'0123456789abc' } do\n"
         "  put '0123456789'\n"

@@ -247,7 +247,8 @@ TEST(a_host_without_a_time_limit_loads_files)
     fixture_close(&other);
 }
 
-/* Blobs, long strings and kept messages make the process reach its memory limit, at every possible place. */
+/* With memory limits from 40,000 to 600,000 bytes, the process runs out of memory at many different places: in blobs,
+ * in long strings, and in kept messages. */
 TEST(a_process_with_any_memory_limit_succeeds_or_fails_cleanly)
 {
     static const char chunk[] =

@@ -89,7 +89,8 @@ TEST(a_failed_send_counts_once_as_refused)
                        "process.terminate(pid) process.receive({ event = 'exit', pid = pid })\n");
 }
 
-/* Regression: messages that a process had got and not received when it ended were in no counter. */
+/* Regression: no counter counted the messages that the steps of a process had got, but that its program had not
+ * received when the process ended. */
 TEST(messages_that_an_ended_process_has_not_received_are_counted)
 {
     fixture_passes(

@@ -43,7 +43,8 @@ static const char grown_by_lua[] = DEEP "for n = 1, 120 do\n"
                                         "  both(n, function() return t .. 'a' .. t end, 'x')\n"
                                         "end\n";
 
-/* The operands of `..` fill the stack, so that a call of a C function grows it. string.format('y', t) is 'y'. */
+/* The operands of `..` fill the stack, so that the stack grows when __concat calls a C function. string.format('y', t)
+ * is 'y'. */
 static const char grown_by_c[] =
     DEEP "for n = 1, 100 do\n"
          "  local direct, tail = object(string.format), object(function() return string.format('x') end)\n"

@@ -367,8 +367,8 @@ static void arm_sched(long nth, long length)
     test_alloc_fail(&sched_alloc, (uint64_t)nth, length > 1);
 }
 
-/* Each program asserts its results, so that a failure is an error. Its children are linked, so that it gets their
- * errors. */
+/* Each program checks its results with assert, so that a wrong result is an error. The processes that the program
+ * starts are linked with it, so that it gets their errors. */
 static const char *const programs[] = {
     /* messages of all kinds, kept messages and selective receive; requests; errors with tracebacks */
     "local text, two = ... assert(text == 'a text' and two == 2)\n"

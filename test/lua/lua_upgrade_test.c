@@ -376,7 +376,7 @@ TEST(changed_files_upgrade_the_processes_that_allow_it)
      * it uses, and would not be notified of the next change. */
     fixture_passes(
         &w, "for i = 1, 100 do while process.request('c' .. i, 'get') ~= 'two a ' .. i do time.sleep(0.001) end end");
-    /* If a file that processes loaded only by require changes, these processes are upgraded too. */
+    /* Processes that loaded a file only by require are upgraded too if the file changes. */
     folder_write(&f, "part.lua", "return 'b'");
     reload_now(&w);
     same(reload.notified_count, 100);

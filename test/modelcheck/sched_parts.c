@@ -410,7 +410,7 @@ static void stop(void)
     w->results[fli_weak_self] = err;
 }
 
-/* Stops while another thread stops, or ticks. */
+/* Stops the scheduler, unless another thread is in a stop or in filch_tick(). */
 static void stop_unless_busy(void)
 {
     filch_err err = filch_sched_close(&w->sched, FILCH_FOREVER, NULL);
@@ -418,7 +418,7 @@ static void stop_unless_busy(void)
     w->results[fli_weak_self] = err;
 }
 
-/* Runs the processes, unless a stop has closed the scheduler or another thread stops or ticks. */
+/* Calls filch_tick(), unless a stop has closed the scheduler, or another thread is in a stop or in filch_tick(). */
 static void tick_unless_busy(void)
 {
     filch_err err = filch_tick(&w->sched, 0, NULL);

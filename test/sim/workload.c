@@ -642,8 +642,8 @@ static void spawn_limited(int64_t policy)
     opt.mailbox_max = 1 + fli_sim_choose(4);
     opt.overflow = policy == MORTAL ? FILCH_OVERFLOW_WAIT : (uint32_t)policy;
     filch_err err = filch_spawn(now.sched, &box, &opt, &limited.box[policy]);
-    /* FILCH_ECLOSED: the last pusher (sender) may have ended before this spawn, which ends the workload and closes the
-     * scheduler. */
+    /* FILCH_ECLOSED: the end of the last pusher (sender) ends the workload and closes the scheduler, possibly before
+     * this spawn. */
     MUST(err == FILCH_OK || (err == FILCH_ECLOSED && policy == MORTAL), "no box");
 }
 

@@ -52,7 +52,7 @@ static filch_pid random_pid(fli_prng *prng)
     return (filch_pid){ 100 + i % HOSTS, fli_load_rlx(&town.known[i]) };
 }
 
-/* Spawns one more citizen on `host`; the census processes of both hosts monitor it. */
+/* Spawns one more citizen (a process under test) on `host`; the census processes of both hosts monitor the citizen. */
 static void spawn_citizen(int host, uint64_t seed)
 {
     uint64_t number = fli_add_rlx(&town.spawned, 1);

@@ -70,8 +70,8 @@ static FLI_ATOMIC(uint64_t) boxes[BOXES], crowd[CROWD];
 /* for each ledger (process that checks the order of its messages): number of messages sent to it and not yet read */
 static FLI_ATOMIC(uint64_t) ahead[LEDGERS];
 /* for each place of the crowd: number of messages sent to its present process and not yet read. Messages that are sent
- * while the process is replaced may be counted for the other process, so the number may be a little wrong, or negative,
- * until the next replacement */
+ * while the process is replaced may be counted for the wrong one of the two processes, so the number may be a little
+ * wrong, or negative, until the next replacement */
 static FLI_ATOMIC(int64_t)  waiting[CROWD];
 static FLI_ATOMIC(uint64_t) side_messages, side_rounds;
 static FLI_ATOMIC(size_t)   town_bytes, side_bytes;
