@@ -23,21 +23,21 @@
  * `fair_credit` the number by which it was brought forward.
  *
  * Series of picks. After a pick, a process that returned CONTINUE is the newest of the deque again. If its steps are
- * long (an interrupted loop in Lua takes milliseconds), each process queued before it would wait for one such step. So
- * a long step of a process that continues starts a series of picks, each brought forward: `fair_series`, one less than
- * the option fair_every. A process in the LIFO slot still runs after one pick. The tests
- * `queued_processes_do_not_each_wait_for_a_step_of_a_loop` and
- * `a_process_woken_by_the_host_does_not_wait_for_all_loops` check both.
+ * long (an interrupted loop in Lua takes milliseconds), each process queued before it would wait for one such step. The
+ * same holds for a process with a long step that ends, wakes its parent, and so makes the parent spawn the next such
+ * process. So a long step starts a series of picks, each brought forward: `fair_series`, one less than the option
+ * fair_every. A process in the LIFO slot still runs after one pick. The tests
+ * `queued_processes_do_not_each_wait_for_a_step_of_a_loop`, `a_process_woken_by_the_host_does_not_wait_for_all_loops`
+ * and `queued_processes_do_not_each_wait_for_a_link_of_a_chain` check this.
  *
  * INVARIANT  fair_countdown + fair_credit <= fair_most. A pick sets their sum to fair_every. A turn takes one from
- * fair_countdown. A CONTINUE, and each pick of a series, moves all but one of fair_countdown (all but two, if the LIFO
- * slot is full) to fair_credit. When n timers fire, they move n (at most all) from fair_credit back to fair_countdown.
- * While no process is queued, a pick would find nothing, and a clock reading may set fair_countdown to up to fair_most
- * (worker.c).
- * So a pick comes at least every fair_most-th turn, with timers and without. The processes woken by timers join the
- * deque at its newest end. So the bound holds. Of k timers that are due at once, as many fire as can run before the
- * next pick; the others stay in their wheel, the earliest first. So they wait for the running turn and for
- * k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other processes do.
+ * fair_countdown. A CONTINUE, a long step, and each pick of a series moves all but one of fair_countdown (all but two,
+ * if the LIFO slot is full) to fair_credit. When n timers fire, they move n (at most all) from fair_credit back to
+ * fair_countdown. While no process is queued, a pick would find nothing, and a clock reading may set fair_countdown to
+ * up to fair_most (worker.c). So a pick comes at least every fair_most-th turn, with timers and without. The processes
+ * woken by timers join the deque at its newest end. So the bound holds. Of k timers that are due at once, as many fire
+ * as can run before the next pick; the others stay in their wheel, the earliest first. So they wait for the running
+ * turn and for k / (fair_every - 1) picks, rounded up; with a fair_every of 1 they wait as other processes do.
  *
  * The LIFO slot. Its process is the next one that the worker takes. At a pick it stays in the slot and runs after the
  * picked process; in the deque, the processes that the picked one spawns would be above it, those that they spawn
@@ -47,7 +47,8 @@
  * completion loop); but if the slot is full, it leaves the last turn before the next pick to the process in the slot.
  * (An inline completion loop that began while the slot was empty may go on until the pick.) So the process in the slot
  * stays there at one pick at most, and waits fewer than 2 * fair_most turns; the bound includes them. The test
- * `the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most` checks this.
+ * `the_process_in_the_lifo_slot_is_passed_over_at_one_fairness_pick_at_most` checks this. If timers fire after a long
+ * step, the process in the slot joins the deque, below the processes that the timers wake (worker.c).
  *
  * How often to pick. Each pick starts something new before the work under way has ended: a tree of processes is then
  * built breadth-first (a million leaves: 126 ms and 36 MB with a pick every 8th turn, 83 ms and 7 MB every 64th). What
@@ -94,34 +95,42 @@ fli_proc *fli_find_global(fli_worker *w, uint32_t more)
     return n > 0 ? batch[0] : NULL;
 }
 
-/* If every turn is a fairness pick, a process in the LIFO slot would never run: moves it to the deque. */
-static void empty_slot(fli_worker *w)
+void fli_find_empty_slot(fli_worker *w)
 {
     fli_proc *next = fli_lifo_slot_take(&w->lifo_slot);
     if (next != NULL && !fli_deque_push(&w->deque, next)) fli_inject_put(&w->sched->global, next);
 }
 
-/* Continues a series of picks. The next turn is a pick; but if the LIFO slot is full, the process in the slot runs
- * first, and the turn after it is a pick. */
+/* Makes the next turn a pick; but if the LIFO slot is full, the process in the slot runs first, and the turn after it
+ * is a pick. */
 static void bring_next_pick_forward(fli_worker *w)
 {
     uint32_t turns = fli_lifo_slot_is_full(&w->lifo_slot) ? 2 : 1;
-    w->fair_series--;
     if (w->fair_countdown <= turns) return;
     w->saw_continue = true;
-    w->fair_credit = w->fair_countdown - turns;
+    w->fair_credit += w->fair_countdown - turns;
     w->fair_countdown = turns;
+}
+
+void fli_find_begin_series(fli_worker *w)
+{
+    w->fair_series = w->sched->opt.fair_every - 1;
+    bring_next_pick_forward(w);
 }
 
 fli_proc *fli_find_oldest(fli_worker *w)
 {
-    if (FLI_UNLIKELY(w->fair_every == 1)) empty_slot(w);
+    /* If every turn is a fairness pick, a process in the LIFO slot would never run. */
+    if (FLI_UNLIKELY(w->fair_every == 1)) fli_find_empty_slot(w);
     bool fair_local_next = w->fair_local_next;
     w->fair_local_next = !fair_local_next;
     w->fair_countdown = w->fair_every;
     w->fair_credit = 0;
     w->saw_continue = false;
-    if (FLI_UNLIKELY(w->fair_series > 0)) bring_next_pick_forward(w);
+    if (FLI_UNLIKELY(w->fair_series > 0)) {
+        w->fair_series--;
+        bring_next_pick_forward(w);
+    }
     fli_proc *p = fair_local_next ? fli_deque_take_oldest(&w->deque) : fli_find_global(w, 0);
     /* Prefetches the process that is now the oldest of the deque: a later pick takes it, and it is not in the cache
      * (docs/log/2026-11-births-and-ends.md). */

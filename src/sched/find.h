@@ -26,6 +26,11 @@
 /* The fairness pick: returns the oldest process of the local deque or of the global queue; fair_local_next says which
  * queue comes first, and changes with each pick. Returns NULL if both queues are empty. */
 fli_proc *fli_find_oldest(fli_worker *w);
+/* Called after a long step: begins a series of fairness picks, and brings the first one forward. See the head of
+ * find.c. */
+void fli_find_begin_series(fli_worker *w);
+/* Moves the process in the LIFO slot to the deque. */
+void fli_find_empty_slot(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);

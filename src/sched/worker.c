@@ -28,7 +28,8 @@
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
 /* If a step reads the clock more than this time after the worker's own last reading, the worker reads the clock after
- * that step. */
+ * that step. If two readings of the worker are further apart, a step between them was long: processes that are queued,
+ * and timers that are due, must not wait for several such steps. */
 #define LONG_AGO_NS UINT64_C(1000000)
 /* A queue wait is sampled at every SAMPLE_EVERY-th clock reading. A sample reads the clock two more times. */
 #define SAMPLE_EVERY 8
@@ -145,8 +146,10 @@ static void call_for_help(fli_worker *w)
     if (w->needs_help && fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
 }
 
-/* Fires up to `most` due timers. The process of the timer that was due first runs first. */
-static uint32_t fire_timers(fli_worker *w, uint32_t most)
+/* Fires up to `most` due timers. The process of the timer that was due first runs first. After a long step it runs
+ * before the process in the LIFO slot, too: that process may spawn one with the next long step, which would be newer in
+ * the deque than the processes that the timers woke. */
+static uint32_t fire_timers(fli_worker *w, uint32_t most, bool after_long_step)
 {
     if (FLI_UNLIKELY(!have_woken_run(w))) return 0;
     uint32_t depth = fli_deque_count(&w->deque);
@@ -154,6 +157,7 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most)
     if (FLI_UNLIKELY(gathers && most > FLI_GATHERED_MAX)) most = FLI_GATHERED_MAX;
     if (gathers) fli_ready_gather(w);
     uint32_t fired = poll_timers(w, most);
+    if (FLI_UNLIKELY(after_long_step) && fired > 0) fli_find_empty_slot(w);
     fli_ready_push_gathered(w);
     spend_bypass(w, fired, most);
     w->needs_help = false;
@@ -172,22 +176,30 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most)
 /* Polls descriptors. Called after the timers have fired; timers and descriptors share one budget. If the timers have
  * used up the budget, descriptors are polled nevertheless, and the processes that the descriptors wake wait for the
  * fairness picks. */
-static void poll_descriptors(fli_worker *w, uint32_t most)
+static void poll_descriptors(fli_worker *w, uint32_t most, bool after_long_step)
 {
     fli_io_batch batch;
     fli_io_collect(&w->sched->io, 0, &batch, most > 0 ? most : UINT32_MAX);
+    if (FLI_UNLIKELY(after_long_step) && batch.count > 0) fli_find_empty_slot(w); /* as in fire_timers() */
     fli_worker_begin_poll_interval(w, batch.count);
     fli_io_deliver(&w->sched->io, &batch);
     spend_bypass(w, batch.count, most);
 }
 
-void fli_worker_clock(fli_worker *w)
+/* Reads the clock, fires timers, and polls descriptors. `stepping`: the worker has only run steps since the last
+ * reading, so if much time has passed, a step was long. */
+static void act_on_clock(fli_worker *w, bool stepping)
 {
+    uint64_t before_ns = w->clock_ns;
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* 0, so that processes woken by timers do not count as a fan-out of the last step */
+    bool after_long_step = w->had_long_step || (stepping && w->clock_ns > before_ns + LONG_AGO_NS);
+    w->had_long_step = false;
+    if (FLI_UNLIKELY(after_long_step)) fli_find_begin_series(w);
     uint32_t most = bypass_budget(w);
-    uint32_t fired = fire_timers(w, most);
-    if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w)) poll_descriptors(w, most - fired);
+    uint32_t fired = fire_timers(w, most, after_long_step);
+    if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w))
+        poll_descriptors(w, most - fired, after_long_step);
 }
 
 /* Sets fair_every, the number of turns between two fairness picks, by the average time of a step: find.c. */
@@ -198,9 +210,16 @@ static void adapt_fairness(fli_worker *w)
     w->fair_every = fair <= least ? least : fair >= most ? most : (uint32_t)fair;
 }
 
+void fli_worker_clock(fli_worker *w)
+{
+    act_on_clock(w, false);
+}
+
 void fli_worker_noticed(fli_worker *w, uint64_t now_ns)
 {
-    if (now_ns > w->clock_ns + LONG_AGO_NS) w->clock_countdown = 0;
+    if (now_ns <= w->clock_ns + LONG_AGO_NS) return;
+    w->clock_countdown = 0;
+    w->had_long_step = true;
 }
 
 /* Returns how many steps have run since the last call: fewer than clock_interval if this reading came early
@@ -223,7 +242,7 @@ static void read_clock(fli_worker *w)
     }
     uint64_t before = w->clock_ns;
     w->clock_countdown = w->clock_interval;
-    fli_worker_clock(w);
+    act_on_clock(w, true);
     uint64_t passed = w->clock_ns - before, ran = steps_since_reading(w);
     w->step_ns = passed / ran + 1;
     adapt_fairness(w);

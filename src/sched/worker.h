@@ -97,8 +97,9 @@ struct fli_worker {
     uint64_t timers_steps;    /* the worker's count of steps before which timers_until_ns has no effect */
     bool surveys_timers; /* the worker was parked: clock readings look at the timers of all workers, until all that were
                             due have fired */
-    bool      needs_help; /* more timers are due than this worker may fire, and they are late */
-    bool      gathers;    /* timers are being fired: the processes that they wake go to `gathered` */
+    bool      needs_help;    /* more timers are due than this worker may fire, and they are late */
+    bool      had_long_step; /* a step has noticed that it is long, since the last reading of the clock */
+    bool      gathers;       /* timers are being fired: the processes that they wake go to `gathered` */
     uint32_t  gathered_count;
     fli_proc *gathered[FLI_GATHERED_MAX]; /* in the order in which they were woken */
 

@@ -385,6 +385,63 @@ TEST(queued_processes_do_not_each_wait_for_a_step_of_a_loop)
     }
 }
 
+/* Takes TURN_NS and ends, like a Lua process that ends inside a C function that cannot be interrupted. */
+static filch_err link_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    play.turns++;
+    now_ns += TURN_NS;
+    (void)filch_now(filch_out_sched(out));
+    return filch_done(out, filch_none());
+}
+
+static const filch_type link_type = { .name = "link", .step = link_step };
+
+/* Spawns a link, waits for its end, and spawns the next one, for ever. */
+static filch_err chain_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    ok(filch_yield_exec(out, 1, &link_type, NULL));
+    return filch_idle(out);
+}
+
+static const filch_type chain = { .name = "chain", .step = chain_step };
+
+/* The end of a link wakes the chain in the LIFO slot, and the next link is the newest in the deque. If every second
+ * turn is a fairness pick, the picks run links, and the timer waits for some of them. */
+TEST(a_sleep_beside_chains_of_long_processes_waits_for_the_running_one)
+{
+    for (size_t i = 0; i < 8; i++) {
+        for (int chains = 1; chains <= 4; chains++) {
+            filch_sched *sched = begin((scene){ .fair_every = fair[i % 4], .sleep_ns = FILCH_MILLISECONDS(3) });
+            for (int n = 0; n < chains; n++) ok(filch_spawn(sched, &chain, NULL, NULL));
+            for (int n = 0; play.turns < 20 && n < 1000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+            ok(filch_spawn(sched, &sleeper_type, NULL, NULL));
+            for (int n = 0; play.slept < SLEEPS && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+            same(play.slept, SLEEPS);
+            assert_in_range(play.late_ns, 0, fair[i % 4] == 2 ? 4 * TURN_NS : TURN_NS + SHORT_NS);
+            end(sched);
+        }
+    }
+}
+
+/* As the test of loop processes: the brief processes do not each wait for a link. */
+TEST(queued_processes_do_not_each_wait_for_a_link_of_a_chain)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4] });
+        uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+        for (int n = 0; n < 2; n++) ok(filch_spawn(sched, &chain, NULL, NULL));
+        briefs_run = 0;
+        spawn_as(sched, &brief_parent, 0);
+        for (int n = 0; briefs_run < BRIEF && n < 100000; n++) ok(filch_tick(sched, ticks[i / 4], NULL));
+        same(briefs_run, BRIEF);
+        assert_in_range(loop_turns_before_last_brief, 0, 2 * BRIEF / (every - 1) + 8);
+        end(sched);
+    }
+}
+
 enum { MANY_LOOPS = 100 };
 
 /* Spawns MANY_LOOPS loop processes. */
@@ -896,6 +953,8 @@ int main(void)
         cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
         cmocka_unit_test(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step),
         cmocka_unit_test(queued_processes_do_not_each_wait_for_a_step_of_a_loop),
+        cmocka_unit_test(a_sleep_beside_chains_of_long_processes_waits_for_the_running_one),
+        cmocka_unit_test(queued_processes_do_not_each_wait_for_a_link_of_a_chain),
         cmocka_unit_test(a_process_woken_by_the_host_does_not_wait_for_all_loops),
         cmocka_unit_test(due_timers_do_not_starve_loops),
         cmocka_unit_test(a_timer_due_at_the_start_of_a_tick_waits_for_one_fairness_pick_at_most),
