@@ -104,8 +104,9 @@ TEST(the_without_option_removes_functions)
 }
 
 /* Calls every function of the libraries with the pid of a victim, with the pid of a supervisor, and with a free name,
- * each in a process that then fails. Returns the functions after which a victim has ended or a name is taken. Functions
- * that wait for messages are not called. */
+ * each in a process that then fails. If the function has made a process, lets that process run first: the failure may
+ * end it through a link. Returns the functions after which a victim has ended or a name is taken. Does not call
+ * functions that wait for messages. */
 static const char attack[] =
     "local waits, found = { ['process.receive'] = true, ['process.request'] = true }, {}\n"
     "local function victim() while true do pcall(process.send, process.receive(), 'alive') end end\n"
@@ -129,7 +130,9 @@ static const char attack[] =
     "  local function try(...)\n"
     "    local arguments = table.pack(...)\n"
     "    local function attempt(library, name)\n"
-    "      pcall(_G[library][name], table.unpack(arguments, 1, arguments.n))\n"
+    "      local _, made = pcall(_G[library][name], table.unpack(arguments, 1, arguments.n))\n"
+    "      for i = 1, 50 do if type(made) ~= 'userdata' or not process.alive(made) then break end process.receive(0) "
+    "end\n"
     "      error('the end of an attempt')\n"
     "    end\n"
     "    process.exec(attempt, name[1], name[2])\n"
