@@ -369,7 +369,8 @@ TEST(times_near_uint64_max_do_not_overflow)
         fli_timer *first = fli_wheel_expire(&wheel, UINT64_MAX - 1);
         assert_ptr_equal(first, &last);
         assert_null(fli_wheel_expire(&wheel, UINT64_MAX - 1));
-        /* The two remaining timers are due in the last tick, which starts after the last representable time. */
+        /* The wheel rounds due times up to ticks. The two remaining timers are due at a tick after UINT64_MAX, a time
+         * that fli_wheel_next_ns() cannot return. At UINT64_MAX the wheel expires every timer, so these two as well. */
         assert_true(fli_wheel_next_ns(&wheel) == FLI_NEVER);
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));
         assert_non_null(fli_wheel_expire(&wheel, UINT64_MAX));

@@ -11,7 +11,7 @@ typedef enum fli_regular {
     FLI_REGULAR_OUTSIDE, /* the file lies in none of the folders, perhaps because of a link */
     FLI_REGULAR_OTHER,   /* a folder, a device or a pipe */
     FLI_REGULAR_TOO_LARGE,
-    FLI_REGULAR_BROKEN, /* the file cannot be read */
+    FLI_REGULAR_BROKEN, /* the file cannot be read, or has grown while it was read */
     FLI_REGULAR_NO_MEMORY
 } fli_regular;
 

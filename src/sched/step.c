@@ -411,10 +411,10 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
     return true;
 }
 
-/* Fast path: the mailbox has only plain messages. Their nodes are the last `count` of w->nodes, oldest first. The step
- * gets up to batch_max of them, and the other messages stay in the mailbox. If the process does not settle, the last
- * delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next step goes on.
- *   Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
+/* Fast path: the mailbox has only plain messages, or only value messages if it has a limit. Their nodes are the last
+ * `count` of w->nodes, oldest first. The step gets up to batch_max of them, and the other messages stay in the mailbox.
+ * If the process does not settle, the last delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next
+ * step goes on. Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
  *   Skips:        fli_mail_unstack(), fli_mail_collect() and fli_mail_release(). The events are filled from the nodes
  *                 in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the

@@ -112,8 +112,8 @@ struct fli_worker {
     filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event         *messages;        /* batch_max events of step_several(), prefilled */
     filch_event         *events;          /* batch_max events, for all paths but step_single() and step_several() */
-    fli_event_node     **nodes;           /* array of FLI_NODES_ROOM(batch_max) pointers: the nodes of the events that a
-                                             step gets */
+    fli_event_node     **nodes;           /* array of FLI_NODES_ROOM(batch_max) pointers: the nodes found for a
+                                             step, which gets the events of up to batch_max of them */
     filch_out            out;
     fli_thread           thread;
     fli_worker_throttle  throttle;

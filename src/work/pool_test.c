@@ -12,7 +12,7 @@
 
 static FLI_ATOMIC(unsigned) start_count; /* threads that the pool has started */
 static FLI_ATOMIC(unsigned) start_fails; /* how many of the next attempts to start a thread fail */
-static FLI_ATOMIC(unsigned) wake_count;  /* how often a pool thread woke up */
+static FLI_ATOMIC(unsigned) wake_count;  /* how often a pool thread returned from a wait without time limit */
 static char                 start_name[16];
 
 static filch_err start_or_fail(fli_thread *thread, const char *name, void (*run)(void *arg), void *arg)

@@ -381,7 +381,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     fixture_end(&w);
 }
 
-/* State of a process that its on_exit function spawns again. */
+/* What a test knows of a process that its on_exit function spawns again: one record for all these processes. */
 typedef struct phoenix {
     filch_sched         *sched;
     actor               *watcher;

@@ -533,8 +533,9 @@ TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
     uses_files = true;
 }
 
-/* Starts nine functions: the cache of started functions has eight entries, and its table grows while they are started.
- * If there is no memory for the cache, the process must be started nevertheless, with all its arguments. */
+/* Starts nine functions. The cache of started functions has eight entries; it keeps these functions in the Lua
+ * registry, which grows meanwhile. If there is no memory for the cache, the process must be started nevertheless, with
+ * all its arguments. */
 TEST(a_function_that_cannot_be_cached_is_started_with_its_arguments)
 {
 #define START "start(function(x, y) return y or 'lost' end)"

@@ -247,7 +247,7 @@ static void answer(game *g, slot *s, bool *patient)
     (void)fli_add_rlx(expected == 2 ? &g->doubled : &g->by_thread, 1);
     if (met) (void)fli_add_rlx(&g->met, 1);
     fli_store_rlx(&s->arrived, 0);
-    fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: the slot may be filled again */
+    fli_store_rel(&s->given, 0); /* PAIR slot.given, release half: the yielder process may use the slot again */
 }
 
 typedef struct answerer {
