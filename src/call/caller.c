@@ -7,8 +7,8 @@
  * INVARIANT  the process finishes its call exactly once, in close, whichever way it ends.
  *
  * Completions and notices are delivered before messages (docs/ARCHITECTURE.md). So a deadline, a cancel or the
- * receiver's EXIT does not end the wait at once: the process sends itself a message that carries the reason. A reply
- * that arrived earlier is in the mailbox before that message, and wins.
+ * receiver's EXIT does not end the wait at once: the process first takes LAST_STEPS steps, in which it gets a reply
+ * that arrived earlier. That reply wins.
  */
 #include "call/caller.h"
 
@@ -16,11 +16,16 @@
 
 enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 
+/* Of two successive steps, without those that get a cancel, at least one gets the oldest waiting message: see
+ * filch_step_fn. */
+enum { LAST_STEPS = 2 };
+
 typedef struct caller {
     fli_hostcall *call;
+    filch_err     reason; /* why the wait ends, unless a reply has arrived earlier; FILCH_OK: it does not end yet */
     uint8_t       begun;
-    uint8_t       leaving; /* the process has sent itself the reason why the wait ends (see the file comment) */
-    uint8_t       decided; /* call->err is set */
+    uint8_t       last_steps; /* number of steps since `reason` was set, without those that got a cancel */
+    uint8_t       decided;    /* call->err is set */
 } caller;
 
 static filch_err caller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -98,61 +103,44 @@ static filch_err answered(caller *me, filch_out *out, const filch_event *event)
     return over(me, out, err);
 }
 
-/* Sends this process a message with `reason`. When that message is read, the wait ends with `reason`, unless a reply
- * was in the mailbox before it. */
-static filch_err end_call(caller *me, filch_out *out, filch_err reason)
-{
-    if (me->leaving) return filch_idle(out);
-    filch_pid self = filch_ctx_self(filch_out_ctx(out));
-    me->leaving = 1;
-    if (filch_send(filch_out_sched(out), self, filch_int(reason)) != FILCH_OK) return over(me, out, reason);
-    return filch_idle(out);
-}
-
-static bool is_from_self(const filch_event *event, filch_out *out)
-{
-    filch_pid self = filch_ctx_self(filch_out_ctx(out));
-    return event->from.serial == self.serial && event->from.node == self.node;
-}
-
-/* Returns true if the event ends the wait at once; then *status is the value that the step must return. Otherwise
- * returns false, and sets *reason if the event is a deadline, a cancel or the end of the receiver: these end the wait
- * only if no reply has arrived earlier. */
-static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *reason, filch_err *status)
+/* Returns the reason for which `event` ends the wait if no reply has arrived earlier; FILCH_OK: it does not end the
+ * wait. */
+static filch_err reason_of(const caller *me, const filch_event *event)
 {
     bool request = me->call->kind == FLI_CALL_REQUEST;
-    switch (event->type) {
-    case FILCH_EVENT_MESSAGE:
-        if (is_from_self(event, out)) *status = over(me, out, (filch_err)filch_as_int(&event->data));
-        else if (request) *status = answered(me, out, event);
-        else return false;
+    bool deadline = event->type == FILCH_EVENT_YIELD && event->tag == TAG_DEADLINE;
+    if (event->type == FILCH_EVENT_CANCEL) return why(me, FILCH_ECANCELLED);
+    if (event->type == FILCH_EVENT_EXIT && request) return FILCH_EDEAD;
+    return deadline ? FILCH_EDEADLINE : FILCH_OK;
+}
+
+/* Returns true if the event ends the wait at once; then *status is the value that the step must return. */
+static bool decides(caller *me, filch_out *out, const filch_event *event, filch_err *status)
+{
+    bool request = me->call->kind == FLI_CALL_REQUEST;
+    if (event->type == (request ? FILCH_EVENT_MESSAGE : FILCH_EVENT_EXIT)) {
+        *status = answered(me, out, event);
         return true;
-    case FILCH_EVENT_EXIT:
-        if (request) *reason = FILCH_EDEAD;
-        else *status = answered(me, out, event);
-        return !request;
-    case FILCH_EVENT_CANCEL: *reason = why(me, FILCH_ECANCELLED); return false;
-    case FILCH_EVENT_YIELD:
-        if (event->tag == TAG_DEADLINE) {
-            *reason = FILCH_EDEADLINE;
-            return false;
-        }
-        if (event->error == FILCH_OK && request) return false;
-        *status = over(me, out, event->error);
-        return true;
-    default: return false;
     }
+    if (event->type != FILCH_EVENT_YIELD || event->tag != TAG_SENT) return false;
+    if (event->error == FILCH_OK && request) return false;
+    *status = over(me, out, event->error);
+    return true;
 }
 
 static filch_err caller_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     caller   *me = self;
-    filch_err reason = FILCH_OK, status = FILCH_OK;
+    filch_err status = FILCH_OK;
+    bool      cancelled = false;
     for (size_t i = 0; i < count; i++) {
-        if (decides(me, out, &events[i], &reason, &status)) return status;
+        if (decides(me, out, &events[i], &status)) return status;
+        if (me->reason == FILCH_OK) me->reason = reason_of(me, &events[i]);
+        cancelled = cancelled || events[i].type == FILCH_EVENT_CANCEL;
     }
-    if (reason != FILCH_OK) return me->begun ? end_call(me, out, reason) : over(me, out, reason);
-    return me->begun ? filch_idle(out) : begin_call(me, out);
+    if (me->reason == FILCH_OK) return me->begun ? filch_idle(out) : begin_call(me, out);
+    if (!cancelled) me->last_steps++;
+    return me->last_steps < LAST_STEPS ? filch_continue(out) : over(me, out, me->reason);
 }
 
 static void caller_close(void *self)

@@ -169,6 +169,67 @@ TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
     }
 }
 
+/* Replies to the number in the message, under the pid of the waiting process as `from`: to 1 with a text, to another
+ * number with an error code. */
+static filch_err play_replies_as_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_MESSAGE) continue;
+        filch_package package = { .to = events[i].from, .from = events[i].from };
+        package.data = filch_as_int(&events[i].data) == 1 ? filch_str("a text") : filch_int(FILCH_EEXISTS);
+        me->note = filch_deliver(filch_out_sched(out), &package);
+    }
+    return filch_idle(out);
+}
+
+TEST(a_reply_that_names_the_waiting_process_as_its_sender_is_a_reply)
+{
+    fixture    w;
+    actor      a = { 0 };
+    filch_data reply = filch_none();
+    fixture_begin(&w, 1);
+    actor_start(&w, &a, play_replies_as_caller);
+    ok(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, &reply));
+    assert_string_equal(filch_text(&reply), "a text");
+    filch_drop(&reply);
+    ok(filch_call(w.sched, a.pid, filch_int(2), FILCH_FOREVER, &reply));
+    same(filch_as_int(&reply), FILCH_EEXISTS);
+    fixture_end(&w);
+}
+
+/* Replies to a message, then cancels the process that waits for the reply, in two ways, and ends. */
+static filch_err play_replies_and_cancels(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    if (count == 0 || events[0].type != FILCH_EVENT_MESSAGE) return filch_idle(out);
+    filch_sched *sched = filch_out_sched(out);
+    filch_pid    from = events[0].from;
+    me->note = filch_send(sched, from, filch_int(11));
+    if (me->note == FILCH_OK) me->note = filch_cancel_with(sched, from, FILCH_EUSER, FILCH_FOREVER);
+    if (me->note == FILCH_OK) me->note = filch_cancel(sched, from);
+    return filch_done(out, filch_none());
+}
+
+TEST(a_reply_counts_although_cancels_and_an_exit_follow_it)
+{
+    filch_options opt = FILCH_OPTIONS_INIT;
+    for (opt.batch_max = 1; opt.batch_max < 3; opt.batch_max++) {
+        fixture w;
+        fixture_begin_with(&w, 1, opt); /* one worker: the reply and the cancels arrive before the next step */
+        for (uint32_t i = 0; i < fixture_scale(200, 10); i++) {
+            actor      a = { 0 };
+            filch_data reply = filch_none();
+            actor_start(&w, &a, play_replies_and_cancels);
+            ok(filch_call(w.sched, a.pid, filch_int(1), FILCH_FOREVER, &reply));
+            same(filch_as_int(&reply), 11);
+            actor_ends(&w, &a, FILCH_OK);
+            ok(a.note);
+        }
+        fixture_end(&w);
+    }
+}
+
 TEST(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails)
 {
     fixture w;
@@ -830,7 +891,9 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     begin_waiting(&x, &w, first.pid, wait_for_end);
     until(find_caller(w.sched, first.pid).serial != 0);
     /* sent before the first step of the helper process, which begins the wait */
-    ok(filch_send(w.sched, find_caller(w.sched, first.pid), filch_int(5)));
+    filch_pid caller = find_caller(w.sched, first.pid);
+    ok(filch_send(w.sched, caller, filch_int(5)));
+    ok(filch_deliver(w.sched, &(filch_package){ .to = caller, .from = caller, .data = filch_int(FILCH_EEXISTS) }));
     gate_open(&g);
     ok(filch_send(w.sched, first.pid, filch_int(2)));
     fli_thread_join(&x.thread);
@@ -937,6 +1000,8 @@ int main(void)
         cmocka_unit_test(payloads_of_any_size_go_there_and_back),
         cmocka_unit_test(a_receiver_may_forward_the_request),
         cmocka_unit_test(a_reply_counts_although_the_process_ends_in_the_same_step),
+        cmocka_unit_test(a_reply_that_names_the_waiting_process_as_its_sender_is_a_reply),
+        cmocka_unit_test(a_reply_counts_although_cancels_and_an_exit_follow_it),
         cmocka_unit_test(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails),
         cmocka_unit_test(a_pid_of_another_scheduler_needs_a_route),
         cmocka_unit_test(a_call_without_a_reply_ends_at_its_deadline),
