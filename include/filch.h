@@ -1710,6 +1710,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * whatever the workers do; a reply that arrives later is dropped, and its sender gets FILCH_EDEAD. One exception: if
  * the function `ask` of filch_call_with is running at the deadline, the call returns when `ask` has returned.
  *
+ * Memory may run out after the request was sent: after FILCH_ENOMEM, as after FILCH_EDEADLINE, the request may still be
+ * carried out.
+ *
  * A wait never deadlocks the runtime: on a worker thread of any scheduler (in a step, init, close, handler or hook),
  * for a scheduler without workers and in a simulation each of these functions returns FILCH_ESTATE at once. In a work
  * function (filch_yield_work) these functions are allowed; while they wait, they occupy a thread of the pool.
@@ -1756,8 +1759,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
 
 /* filch_child_start, _stop, _list and _await for a thread that is not a worker: these functions wait for the
  * supervisor's reply and return it. *pid is set to the pid of the child, *list to an array of filch_child_info
- * (filch_raw, filch_size). `pid` and `list` may be NULL. `deadline_ns` counts from the call. After FILCH_EDEADLINE the
- * request may still be carried out.
+ * (filch_raw, filch_size). `pid` and `list` may be NULL. `deadline_ns` counts from the call. After FILCH_EDEADLINE or
+ * FILCH_ENOMEM the request may still be carried out.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or

@@ -108,10 +108,11 @@ static filch_err answered(caller *me, filch_out *out, const filch_event *event)
 static filch_err reason_of(const caller *me, const filch_event *event)
 {
     bool request = me->call->kind == FLI_CALL_REQUEST;
-    bool deadline = event->type == FILCH_EVENT_YIELD && event->tag == TAG_DEADLINE;
     if (event->type == FILCH_EVENT_CANCEL) return why(me, FILCH_ECANCELLED);
     if (event->type == FILCH_EVENT_EXIT && request) return FILCH_EDEAD;
-    return deadline ? FILCH_EDEADLINE : FILCH_OK;
+    if (event->type != FILCH_EVENT_YIELD || event->tag != TAG_DEADLINE) return FILCH_OK;
+    /* FILCH_ENOMEM: there was no memory for the sleep until the deadline */
+    return event->error != FILCH_OK ? event->error : FILCH_EDEADLINE;
 }
 
 /* Returns true if the event ends the wait at once; then *status is the value that the step must return. */

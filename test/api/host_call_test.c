@@ -963,6 +963,62 @@ TEST(a_call_without_memory_returns_enomem_and_leaks_nothing)
     }
 }
 
+typedef struct hour {
+    fixture         *w;
+    filch_pid        to;
+    bool             calls; /* true: filch_call; false: filch_sched_wait */
+    filch_err        err;
+    FLI_ATOMIC(bool) over;
+    fli_thread       thread;
+} hour;
+
+static void wait_an_hour(void *arg)
+{
+    hour          *h = arg;
+    const uint64_t hour_ns = FILCH_SECONDS(3600);
+    if (h->calls) h->err = filch_call(h->w->sched, h->to, filch_int(1), hour_ns, NULL);
+    else h->err = filch_sched_wait(h->w->sched, h->to, hour_ns, NULL, NULL);
+    fli_store_rel(&h->over, true);
+}
+
+/* Waits for at most an hour, and lets allocation number `nth` of the wait fail. Returns true if that allocation was
+ * made. */
+static bool wait_without_memory(const filch_options *opt, test_alloc *alloc, bool calls, uint64_t nth)
+{
+    fixture w = { 0 };
+    actor   a = { 0 };
+    ok(filch_sched_create(&w.sched, opt));
+    actor_start(&w, &a, calls ? play_late : play_once);
+    UNTIL(&w, fixture_stats(&w).steps > 0 && fixture_inspect(&w, a.pid).state == FILCH_STATE_IDLE);
+    uint64_t before = atomic_load(&alloc->refused);
+    hour     h = { .w = &w, .to = a.pid, .calls = calls };
+    test_alloc_fail(alloc, nth, false);
+    ok(fli_thread_start(&h.thread, "host", wait_an_hour, &h));
+    until(fli_load_acq(&h.over) || fixture_stats(&w).timers == 1); /* 1: the timer for the deadline runs */
+    test_alloc_fail(alloc, 0, false);
+    bool failed = atomic_load(&alloc->refused) > before;
+    until(
+        ((void)!filch_send(w.sched, a.pid, filch_int(2)), fli_load_acq(&h.over))); /* makes the process reply or end */
+    fli_thread_join(&h.thread);
+    /* FILCH_EDEADLINE would come an hour too early */
+    if (h.err != FILCH_OK) same(h.err, FILCH_ENOMEM);
+    ok(filch_sched_stop(w.sched, FILCH_SECONDS(60), NULL));
+    test_alloc_balanced(alloc);
+    return failed;
+}
+
+TEST(a_wait_without_memory_for_its_deadline_returns_enomem)
+{
+    test_alloc    alloc = { 0 };
+    filch_options opt = FILCH_OPTIONS_INIT;
+    opt.workers = 1;
+    opt.alloc = test_alloc_fn;
+    opt.alloc_user = &alloc;
+    for (int calls = 0; calls < 2; calls++) {
+        for (uint64_t nth = 1; wait_without_memory(&opt, &alloc, calls == 1, nth);) nth++;
+    }
+}
+
 /* ---- many callers ---- */
 
 static void call_often(void *arg)
@@ -1025,6 +1081,7 @@ int main(void)
         cmocka_unit_test(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end),
         cmocka_unit_test(a_call_with_bad_arguments_changes_nothing),
         cmocka_unit_test(a_call_without_memory_returns_enomem_and_leaks_nothing),
+        cmocka_unit_test(a_wait_without_memory_for_its_deadline_returns_enomem),
         cmocka_unit_test(many_threads_call_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
