@@ -534,7 +534,8 @@ enum {
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never, unless init does.
  * Owns:    lends `options`; *pid is a value.
- * Errors:  FILCH_EINVAL   NULL, a type without step, bad options, args for a type without init
+ * Errors:  FILCH_EINVAL   NULL, a type without step or with `reserved` not NULL, bad options, args for a type without
+ *                         init
  *          FILCH_EMETHOD  the type does not know the method     FILCH_ENOMEM
  *          FILCH_ELIMIT   option `max_processes` is reached
  *          FILCH_ECLOSED  the scheduler is stopping; inside steps and handlers: the deadline of the stop has passed

@@ -97,8 +97,7 @@ filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *ty
                          filch_pid *pid)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
-    if (type == NULL) return filch_invalid("type is NULL");
-    if (type->step == NULL) return filch_invalid("type.step is NULL");
+    if (!fli_type_is_sound(type)) return FILCH_EINVAL;
     fli_runtime *rt = &sched->rt;
     if (node == rt->node_id) return filch_spawn(sched, type, options, pid);
     filch_spawn_options opt;

@@ -87,8 +87,7 @@ static filch_err yield_spawn_request(filch_out *out, uint32_t command, uint64_t 
                                      const filch_spawn_options *options)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (type == NULL) return filch_invalid("type is NULL");
-    if (type->step == NULL) return filch_invalid("type.step is NULL");
+    if (!fli_type_is_sound(type)) return FILCH_EINVAL;
     filch_spawn_options opt;
     filch_err           err = fli_spawn_options_read(options, &opt);
     if (err != FILCH_OK) return err;

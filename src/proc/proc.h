@@ -177,4 +177,17 @@ static inline const char *fli_type_name(const filch_type *type)
     return type != NULL && type->name != NULL ? type->name : "?";
 }
 
+/* Returns true if `type` may be the type of a process. Otherwise returns false, and filch_err_detail() says why. */
+static inline bool fli_type_is_sound(const filch_type *type)
+{
+    const char *why = "type is NULL";
+    if (FLI_LIKELY(type != NULL)) {
+        uintptr_t reserved = (uintptr_t)type->reserved[0] | (uintptr_t)type->reserved[1] | (uintptr_t)type->reserved[2];
+        if (FLI_LIKELY(type->step != NULL && reserved == 0)) return true;
+        why = type->step == NULL ? "type.step is NULL" : "type.reserved is not NULL: it is reserved and must be NULL";
+    }
+    (void)filch_invalid(why);
+    return false;
+}
+
 #endif

@@ -501,8 +501,7 @@ filch_err fli_blackbox_replay(const fli_upper_ops *upper, const void *bytes, siz
                                        .pointer = report->pointer,
                                        .pointer_user = report->pointer_user };
     if (bytes == NULL) return filch_invalid("bytes is NULL");
-    if (type == NULL) return filch_invalid("type is NULL");
-    if (type->step == NULL) return filch_invalid("type.step is NULL");
+    if (!fli_type_is_sound(type)) return FILCH_EINVAL;
     fli_mem mem;
     fli_mem_init(&mem, NULL, NULL);
     replay *rp = fli_zalloc_aligned(&mem, sizeof *rp, FLI_LINE);

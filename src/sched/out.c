@@ -162,8 +162,7 @@ filch_err filch_fail(filch_out *out, filch_err error, filch_data detail)
 filch_err filch_upgrade(filch_out *out, const filch_type *type, const char *method, filch_data args)
 {
     if (out == NULL) return filch_invalid("out is NULL");
-    if (type == NULL) return filch_invalid("type is NULL");
-    if (type->step == NULL) return filch_invalid("type.step is NULL");
+    if (!fli_type_is_sound(type)) return FILCH_EINVAL;
     if (!fli_out_is_stepping(out)) return FILCH_ESTATE;
     void     *self = NULL;
     filch_err err = fli_instance_make(out->ctx.sched, type, &out->ctx, method, &args, NULL, &self);

@@ -397,8 +397,7 @@ filch_err filch_spawn(filch_sched *sched, const filch_type *type, const filch_sp
     static const filch_spawn_options defaults = FILCH_SPAWN_OPTIONS_INIT;
     const filch_spawn_options       *opt = options != NULL ? options : &defaults;
     if (sched == NULL) return filch_invalid("sched is NULL");
-    if (type == NULL) return filch_invalid("type is NULL");
-    if (type->step == NULL) return filch_invalid("type.step is NULL");
+    if (!fli_type_is_sound(type)) return FILCH_EINVAL;
     fli_local *worker = fli_current_get();
     if (FLI_LIKELY(is_simple(opt) && is_at_hand(sched, worker))) return spawn_simply(sched, worker, type, opt, pid);
     return spawn_any(sched, type, opt, pid);

@@ -168,6 +168,11 @@ static bool unsound(const char *why)
     return false;
 }
 
+static bool is_unreserved(const filch_type *type)
+{
+    return type->reserved[0] == NULL && type->reserved[1] == NULL && type->reserved[2] == NULL;
+}
+
 static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
 {
     if (!id_is_sound(child->id)) return unsound("child.id is NULL or not 1 to 63 bytes");
@@ -177,6 +182,8 @@ static bool child_is_sound(const filch_child *child, filch_spawn_options *opt)
     /* A child with spec.supervisor needs no type. If it has a type, that type wraps filch_supervisor_type. */
     bool runs = child->type != NULL ? child->type->step != NULL : child->supervisor != NULL;
     if (!runs) return unsound("child has neither a type with a step nor a supervisor");
+    if (child->type != NULL && !is_unreserved(child->type))
+        return unsound("child.type.reserved is not NULL: it is reserved and must be NULL");
     return true;
 }
 

@@ -34,6 +34,7 @@ static filch_err step(void *self, const filch_event *events, size_t count, filch
 }
 
 static const filch_type   stepless = { .name = "stepless" }, type = { .name = "type", .step = step };
+static const filch_type   future = { .name = "future", .step = step, .reserved = { NULL, NULL, &type } };
 static const filch_pid    null_pid;
 static const char         longest[300] = { [0 ... 298] = 'x' };
 static const filch_stream stream = { 1 };
@@ -61,6 +62,7 @@ static void bad_statuses(filch_out *out)
     refused(filch_upgrade(NULL, &type, NULL, filch_none()), "out");
     refused(filch_upgrade(out, NULL, NULL, filch_none()), "type");
     refused(filch_upgrade(out, &stepless, NULL, filch_none()), "type.step");
+    refused(filch_upgrade(out, &future, NULL, filch_none()), "type.reserved");
     refused(filch_upgrade(out, &type, NULL, filch_int(1)), "args");
     refused(filch_trap_links(NULL, 1), "out");
 }
@@ -83,6 +85,7 @@ static void bad_yields(filch_out *out)
     refused(filch_yield_spawn(NULL, 1, &type, NULL), "out");
     refused(filch_yield_spawn(out, 1, NULL, NULL), "type");
     refused(filch_yield_spawn(out, 1, &stepless, NULL), "type.step");
+    refused(filch_yield_spawn(out, 1, &future, NULL), "type.reserved");
     refused(filch_yield_spawn(out, 1, &type, &none), "options.size");
     refused(filch_yield_exec(NULL, 1, &type, NULL), "out");
     refused(filch_yield_exec(out, 1, NULL, NULL), "type");
@@ -329,6 +332,11 @@ TEST(invalid_spawn_arguments_are_named)
     refused(filch_spawn(NULL, &type, NULL, NULL), "sched");
     refused(filch_spawn(w.sched, NULL, NULL, NULL), "type");
     refused(filch_spawn(w.sched, &stepless, NULL, NULL), "type.step");
+    for (size_t i = 0; i < COUNT_OF(type.reserved); i++) {
+        filch_type reserving = type;
+        reserving.reserved[i] = &type;
+        refused(filch_spawn(w.sched, &reserving, NULL, NULL), "type.reserved");
+    }
     refused(filch_spawn(w.sched, &type, &zero, NULL), "options.size is not set: begin with FILCH_SPAWN_OPTIONS_INIT");
     SPAWN_OPTION(args, filch_int(1), "args");
     SPAWN_OPTION(overflow, FILCH_OVERFLOW_STOP + 1, "options.overflow");
@@ -343,6 +351,7 @@ TEST(invalid_spawn_arguments_are_named)
     refused(filch_spawn_on(NULL, 1, &type, NULL, NULL), "sched");
     refused(filch_spawn_on(w.sched, 1, NULL, NULL, NULL), "type");
     refused(filch_spawn_on(w.sched, 1, &stepless, NULL, NULL), "type.step");
+    refused(filch_spawn_on(w.sched, 1, &future, NULL, NULL), "type.reserved");
     refused(filch_spawn_wait(NULL, &type, NULL, 0, NULL, NULL, NULL), "sched");
     fixture_end(&w);
     none_wrong();
@@ -475,6 +484,7 @@ TEST(invalid_supervisor_arguments_are_named)
     CHILD(id, longest, "child.id");
     CHILD(type, NULL, "child has neither");
     CHILD(type, &stepless, "child has neither");
+    CHILD(type, &future, "child.type.reserved");
     CHILD(restart, 9, "child.restart");
     CHILD(spare, 1, "child.spare");
     CHILD(options, &zero, "options.size");
@@ -550,6 +560,7 @@ TEST(invalid_simulation_and_recording_arguments_are_named)
     refused(filch_blackbox_replay(NULL, 1, &type, &box), "bytes");
     refused(filch_blackbox_replay("x", 1, NULL, &box), "type");
     refused(filch_blackbox_replay("x", 1, &stepless, &box), "type.step");
+    refused(filch_blackbox_replay("x", 1, &future, &box), "type.reserved");
     refused(filch_blackbox_replay("x", 1, &type, &box), "bytes is not a whole recording");
     refused(filch_io_read(NULL, &request), "command");
     refused(filch_io_read(&command, NULL), "request");
