@@ -1563,14 +1563,16 @@ typedef struct filch_report {
  * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
  * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the thread that calls stop runs the processes.
  *
- * Thread:  any but a worker of this scheduler; one at a time.   Blocks:  at most until shortly after the deadline.
+ * Thread:  any but a worker of this scheduler or a thread of    Blocks:  at most until shortly after the deadline.
+ *          its work pool; one at a time.
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
  * Errors:  FILCH_OK         no process was ended by force
  *          FILCH_EDEADLINE  some processes were ended by force; everything is freed all the same
  *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
  *                           has not returned, or another stop is under way: the scheduler is still alive
- *          FILCH_ESTATE     called from inside a step of this scheduler
+ *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
+ *                           scheduler: the stop would wait for its own thread
  *          FILCH_EFORKED    called in a fork of the program that created the scheduler: see filch_sched_create
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);

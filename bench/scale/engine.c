@@ -25,6 +25,7 @@ struct scale_thread {
     void (*run)(void *arg);
     void         *arg;
     void         *current; /* what fli_current_get() returns in this thread */
+    void         *inside;  /* what fli_inside_get() returns in this thread */
     enum state    state;
     bool          timed_out;
     scale_ps      until;   /* while blocked: time at which the thread stops waiting by itself */
@@ -310,6 +311,16 @@ uint32_t scale_thread_index(void)
 void *scale_current_get(void)
 {
     return scale_running ? engine.running->current : NULL;
+}
+
+void *scale_inside_get(void)
+{
+    return scale_running ? engine.running->inside : NULL;
+}
+
+void scale_inside_set(void *call)
+{
+    if (scale_running) engine.running->inside = call;
 }
 
 void scale_current_set(void *worker)

@@ -48,6 +48,8 @@ void                 scale_thread_join(uint32_t index);
 uint32_t             scale_thread_index(void);
 void                *scale_current_get(void);
 void                 scale_current_set(void *worker);
+void                *scale_inside_get(void);
+void                 scale_inside_set(void *call);
 const scale_machine *scale_machine_now(void);
 
 scale_ps scale_now(void);

@@ -253,6 +253,16 @@ void fli_current_set(void *worker)
     scale_current_set(worker);
 }
 
+void *fli_inside_get(void)
+{
+    return scale_inside_get();
+}
+
+void fli_inside_set(void *call)
+{
+    scale_inside_set(call);
+}
+
 /* ---- clocks, CPU counts, random numbers and wake descriptors ---- */
 
 uint64_t fli_program_self(void)

@@ -19,7 +19,7 @@
 #include "base/assert.h"
 #include "port/futex.h"
 
-__thread void *fli_current_slot FLI_TLS_DIRECT;
+__thread void *fli_current_slot FLI_TLS_DIRECT, *fli_inside_slot FLI_TLS_DIRECT;
 
 filch_err fli_mutex_init(fli_mutex *mutex)
 {

@@ -78,4 +78,15 @@ static inline void fli_current_set(void *worker)
     fli_current_slot = worker;
 }
 
+/* One more pointer per thread: the innermost call of the runtime that the thread is inside. See port/inside.h. */
+extern __thread void *fli_inside_slot FLI_TLS_DIRECT;
+static inline void                   *fli_inside_get(void)
+{
+    return fli_inside_slot;
+}
+static inline void fli_inside_set(void *call)
+{
+    fli_inside_slot = call;
+}
+
 #endif

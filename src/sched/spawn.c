@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "base/versioned.h"
 #include "payload/data.h"
-#include "port/thread.h"
+#include "port/inside.h"
 #include "proc/ext.h"
 #include "proc/limit.h"
 #include "proc/mailbox.h"
@@ -204,20 +204,18 @@ static filch_err put_first(fli_runtime *rt, fli_local *worker, fli_proc *p, filc
     return FILCH_OK;
 }
 
-filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
-                    filch_pid *pid)
+/* Spawns between begin_spawn() and end_spawn(). */
+static filch_err spawn(filch_sched *sched, fli_local *worker, const filch_type *type, const filch_spawn_options *opt,
+                       const fli_birth *birth, filch_pid *pid)
 {
     fli_runtime *rt = &sched->rt;
-    fli_local   *worker = fli_current_worker(rt);
     filch_err    err;
-    if (!begin_spawn(sched, worker, opt->relations)) return FILCH_ECLOSED;
     /* If the name is in use, the spawn is refused before init is called in vain. The name is checked again when it is
      * registered. */
-    err = FILCH_EEXISTS;
-    if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) goto no_slot;
+    if (birth != NULL && birth->name != NULL && rt->model_ops->is_named(rt, birth->name)) return FILCH_EEXISTS;
 
     fli_proc *p = take_slot(sched, worker, &err);
-    if (p == NULL) goto no_slot;
+    if (p == NULL) return err;
     uint32_t gen = fli_word_gen(fli_state_peek(&p->state));
     err = set_ext(rt, p, opt);
     if (err != FILCH_OK) goto no_ext;
@@ -251,7 +249,6 @@ filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spaw
     if (pid != NULL) *pid = ctx.self;
     if (worker != NULL) (void)fli_ready_local(worker, p);
     else fli_ready(rt, NULL, p);
-    end_spawn(sched, worker);
     return FILCH_OK;
 
 no_relations:
@@ -268,15 +265,27 @@ no_self:
     fli_ext_free(rt, p);
     /* init knew the pid and may have passed it on, so the slot gets a new generation: no other process gets this
      * pid. */
-    if (!fli_state_free(&p->state)) goto retired;
+    if (!fli_state_free(&p->state)) {
+        fli_slab_retire(&rt->procs);
+        return err;
+    }
 no_ext:
     fli_slab_give(&rt->procs, worker != NULL ? &worker->procs : NULL, p);
-no_slot:
+    return err;
+}
+
+filch_err fli_spawn(filch_sched *sched, const filch_type *type, const filch_spawn_options *opt, const fli_birth *birth,
+                    filch_pid *pid)
+{
+    fli_local *worker = fli_current_worker(&sched->rt);
+    if (!begin_spawn(sched, worker, opt->relations)) return FILCH_ECLOSED;
+    /* A stop waits for the spawns of foreign threads, so init and other functions of the program that this spawn calls
+     * must not stop the scheduler. */
+    __attribute__((cleanup(fli_inside_end))) fli_inside call = { .object = NULL };
+    if (worker == NULL) fli_inside_begin(&call, sched);
+    filch_err err = spawn(sched, worker, type, opt, birth, pid);
     end_spawn(sched, worker);
     return err;
-retired:
-    fli_slab_retire(&rt->procs);
-    goto no_slot;
 }
 
 /* Returns two 32-bit options, *first and the one that follows it in memory, as one 64-bit word. */

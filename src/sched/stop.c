@@ -20,6 +20,7 @@
 #include "clock/timers.h"
 #include "io/io.h"
 #include "port/clock.h"
+#include "port/inside.h"
 #include "port/thread.h"
 #include "port/wakefd.h"
 #include "proc/runtime.h"
@@ -321,6 +322,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
                                  another thread of the parent may have held the lock at the fork */
     if (fli_simulator_refuses(&sched->rt, call)) return FILCH_ESTATE;
     if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (fli_is_inside(sched) || fli_is_inside(&sched->workpool)) return FILCH_ESTATE;
     /* PAIR stop.owner, acquire half: there is one stop at a time, and each stop sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;
     __attribute__((cleanup(stop_over))) filch_sched *busy = sched;

@@ -29,7 +29,8 @@ typedef struct fli_sim_thread {
     void (*run)(void *arg);
     void                  *arg;
     void                  *worker;
-    struct fli_sim_thread *next; /* next thread in the queue of the object that this thread waits for */
+    void                  *inside; /* see port/inside.h */
+    struct fli_sim_thread *next;   /* next thread in the queue of the object that this thread waits for */
     fli_sim_queue         *queue;
     uint64_t               until_ns;
     /* number of the scheduling point up to which the thread is in `stalled` and is chosen only if `ready` is empty */
@@ -131,6 +132,16 @@ void *fli_sim_current_get(void)
 void fli_sim_current_set(void *worker)
 {
     sim.current->worker = worker;
+}
+
+void *fli_sim_inside_get(void)
+{
+    return sim.running ? sim.current->inside : NULL;
+}
+
+void fli_sim_inside_set(void *call)
+{
+    sim.current->inside = call;
 }
 
 /* ---- ending a run ---- */

@@ -102,6 +102,8 @@ uint64_t fli_sim_now_ns(void);
 void  fli_sim_yield(const char *what);
 void *fli_sim_current_get(void);
 void  fli_sim_current_set(void *worker);
+void *fli_sim_inside_get(void);
+void  fli_sim_inside_set(void *call);
 
 /* A queue of waiting threads; part of the object that the threads wait for. */
 typedef struct fli_sim_queue {

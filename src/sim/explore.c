@@ -50,6 +50,7 @@ typedef struct thread {
     fli_fiber fiber;
     void (*run)(void);
     void    *worker;
+    void    *inside;   /* see port/inside.h */
     uint64_t until_ns; /* deadline of the thread's wait; FLI_NEVER: none */
     uint64_t ticks;
     uint32_t at;   /* offset of the location that the thread's next operation accesses */
@@ -622,6 +623,16 @@ void fli_current_set(void *worker)
     x.threads[fli_weak_self].worker = worker;
 }
 
+void *fli_inside_get(void)
+{
+    return x.threads[fli_weak_self].inside;
+}
+
+void fli_inside_set(void *call)
+{
+    x.threads[fli_weak_self].inside = call;
+}
+
 /* Returns the common virtual time plus the number of clock readings of the running thread. A reading does not depend on
  * readings of other threads. */
 uint64_t fli_clock_ns(void)
@@ -668,6 +679,7 @@ static void run_once(void)
         thread *t = &x.threads[i];
         t->state = READY;
         t->worker = NULL;
+        t->inside = NULL;
         t->ticks = 0;
         t->yields = false;
         t->points = 0;

@@ -168,6 +168,16 @@ void fli_current_set(void *worker)
     fli_sim_current_set(worker);
 }
 
+void *fli_inside_get(void)
+{
+    return fli_sim_inside_get();
+}
+
+void fli_inside_set(void *call)
+{
+    fli_sim_inside_set(call);
+}
+
 uint64_t fli_clock_ns(void)
 {
     fli_sim_point("clock");

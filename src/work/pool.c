@@ -36,6 +36,7 @@
 
 #include "base/assert.h"
 #include "port/clock.h"
+#include "port/inside.h"
 
 enum { UNUSED, STARTED, LEFT };
 
@@ -238,7 +239,10 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
      * another free thread, which checks all lanes and then waits until that job counts as stuck. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
+    fli_inside call;
+    fli_inside_begin(&call, pool);
     job->run(job); /* `run` may free the job, so the job is not used after the call */
+    fli_inside_end(&call);
     fli_mutex_lock(&pool->lock);
     end_locked(pool, lane, &run);
 }

@@ -682,6 +682,123 @@ TEST(stop_from_inside_is_refused)
     }
 }
 
+/* The scheduler that the functions below try to stop, and another one without workers. */
+static filch_sched *to_stop, *aside;
+
+static void try_stop(int code)
+{
+    atomic_store(&seen.code[code], filch_sched_stop(to_stop, 0, NULL));
+}
+
+static filch_err stopping_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)self, (void)ctx, (void)method;
+    try_stop((int)filch_as_int(args));
+    return FILCH_OK;
+}
+
+static filch_err ends_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    return filch_done(out, filch_none());
+}
+
+static const filch_type stops_in_init = { .name = "stops in init", .init = stopping_init, .step = ends_step };
+
+static filch_err spawn_that_stops(filch_sched *sched, int code)
+{
+    filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+    options.args = filch_int(code);
+    return filch_spawn(sched, &stops_in_init, &options, NULL);
+}
+
+static filch_err stops_other_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    try_stop(3);
+    return filch_done(out, filch_none());
+}
+
+static void stopping_free(void *user, void *bytes, size_t size)
+{
+    (void)user, (void)bytes, (void)size;
+    try_stop(5);
+    atomic_store(&seen.inside, true);
+}
+
+/* A work function whose process has ended, so that the pool's thread frees the result. */
+static filch_err stopping_work(void *arg, filch_data *result)
+{
+    static char              byte;
+    static const filch_type  stops_other = { .name = "stops other", .step = stops_other_step };
+    const filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
+    (void)arg;
+    until(atomic_load(&seen.exits) == 1);
+    try_stop(0);
+    atomic_store(&seen.code[1], filch_sched_close(to_stop, 0, NULL));
+    atomic_store(&seen.code[2], filch_sched_stop_with(to_stop, &options, NULL));
+    ok(filch_spawn(aside, &stops_other, NULL, NULL));
+    ok(filch_tick(aside, 0, NULL));
+    ok(spawn_that_stops(aside, 4));
+    *result = filch_move(&byte, 1, stopping_free);
+    return FILCH_OK;
+}
+
+static filch_err works_and_ends_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    ok(filch_yield_work(out, 1, stopping_work, NULL));
+    return filch_done(out, filch_none());
+}
+
+TEST(stop_from_a_work_function_of_the_scheduler_is_refused)
+{
+    static const filch_type works_and_ends = { .name = "works and ends", .step = works_and_ends_step };
+    EACH_WORKER_COUNT(w)
+    {
+        filch_options none = FILCH_OPTIONS_INIT;
+        none.workers = FILCH_NO_WORKERS;
+        ok(filch_sched_create(&aside, &none));
+        to_stop = begin(worker_counts[w]);
+        (void)start(to_stop, &works_and_ends);
+        if (worker_counts[w] < 0) ok(filch_tick(to_stop, 0, NULL));
+        until(atomic_load(&seen.inside));
+        for (int i = 0; i < 6; i++) same(atomic_load(&seen.code[i]), FILCH_ESTATE);
+        ok(filch_sched_stop(to_stop, FILCH_SECONDS(60), NULL));
+        end();
+        ok(filch_sched_stop(aside, FILCH_SECONDS(60), NULL));
+    }
+}
+
+static filch_err stops_while_spawning_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    ok(spawn_that_stops(to_stop, 1));
+    atomic_store(&seen.inside, true);
+    return filch_done(out, filch_none());
+}
+
+TEST(stop_from_the_init_of_a_spawn_is_refused)
+{
+    static const filch_type stops_while_spawning = { .name = "stops while spawning",
+                                                     .step = stops_while_spawning_step };
+    SOME_WORKER_COUNTS(w)
+    {
+        to_stop = begin(worker_counts[w]);
+        ok(spawn_that_stops(to_stop, 0));
+        same(atomic_load(&seen.code[0]), FILCH_ESTATE);
+        filch_sched *other; /* a worker of another scheduler is a foreign thread for `to_stop` */
+        ok(filch_sched_create(&other, NULL));
+        ok(filch_spawn(other, &stops_while_spawning, NULL, NULL));
+        until(atomic_load(&seen.inside));
+        same(atomic_load(&seen.code[1]), FILCH_ESTATE);
+        ok(filch_sched_stop(other, FILCH_SECONDS(60), NULL));
+        /* after the spawn this thread may stop the scheduler */
+        ok(filch_sched_stop(to_stop, FILCH_SECONDS(60), NULL));
+        end();
+    }
+}
+
 TEST(bad_arguments_to_stop_change_nothing)
 {
     filch_sched *sched = begin(1);
@@ -1282,6 +1399,8 @@ int main(void)
         cmocka_unit_test(work_function_that_does_not_return_counts_as_stuck),
         cmocka_unit_test(work_that_has_not_begun_at_the_deadline_is_dropped),
         cmocka_unit_test(stop_from_inside_is_refused),
+        cmocka_unit_test(stop_from_a_work_function_of_the_scheduler_is_refused),
+        cmocka_unit_test(stop_from_the_init_of_a_spawn_is_refused),
         cmocka_unit_test(bad_arguments_to_stop_change_nothing),
         cmocka_unit_test(a_second_thread_that_stops_gets_ebusy),
         cmocka_unit_test(calls_during_and_after_close_return_the_documented_codes),

@@ -44,5 +44,7 @@ void fli_thread_pause(void);
 
 void *fli_current_get(void);
 void  fli_current_set(void *worker);
+void *fli_inside_get(void);
+void  fli_inside_set(void *call);
 
 #endif
