@@ -66,6 +66,20 @@ TEST(channel_room_counts_free_places_and_a_wrong_capacity_is_refused)
                        "number', 1, true)) end\n");
 }
 
+/* Regression: ch:room() returned a negative number if a task waited to receive from a channel of the largest
+ * capacity. */
+TEST(room_of_a_channel_with_the_largest_capacity_is_not_negative)
+{
+    fixture_passes(&w, "local ch = channel.new(math.maxinteger)\n"
+                       "for i = 1, 3 do task.spawn(function() ch:receive() end) end\n"
+                       "while select(2, ch:waiting()) < 3 do time.sleep(0) end\n"
+                       "assert(ch:room() == math.maxinteger, ch:room())\n"
+                       "local small = channel.new(3)\n"
+                       "for i = 1, 2 do task.spawn(function() small:receive() end) end\n"
+                       "while select(2, small:waiting()) < 2 do time.sleep(0) end\n"
+                       "assert(small:room() == 5)\n");
+}
+
 TEST(errors_name_wrong_strings_and_list_elements)
 {
     fixture_passes(
@@ -330,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FIXTURE(a_host_pointer_is_refused_as_channel_task_pid_or_request),
         IN_FIXTURE(channel_room_counts_free_places_and_a_wrong_capacity_is_refused),
+        IN_FIXTURE(room_of_a_channel_with_the_largest_capacity_is_not_negative),
         IN_FIXTURE(errors_name_wrong_strings_and_list_elements),
         IN_FIXTURE(environment_variable_names_are_checked),
         IN_FIXTURE(a_log_line_is_truncated_when_too_deep_or_with_too_many_fields),

@@ -334,7 +334,10 @@ static lua_Integer length(const fli_lua_queue *queue)
 static int channel_room(lua_State *L)
 {
     const channel *ch = check_channel(L, 1);
-    lua_pushinteger(L, ch->closed ? 0 : length(&ch->receivers) + ch->capacity - ch->count);
+    lua_Integer    receivers = length(&ch->receivers), room = ch->capacity - ch->count;
+    /* the sum is not a lua_Integer if the capacity is the largest integer */
+    if (receivers > LUA_MAXINTEGER - room) receivers = LUA_MAXINTEGER - room;
+    lua_pushinteger(L, ch->closed ? 0 : receivers + room);
     return 1;
 }
 
