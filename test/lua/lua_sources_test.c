@@ -22,6 +22,14 @@ static void put(const char *name, const char *text)
     fclose(file);
 }
 
+/* Removes a file that a test has made. */
+static void drop(const char *name)
+{
+    char full[256];
+    snprintf(full, sizeof full, "%s/%s", top, name);
+    same(unlink(full), 0);
+}
+
 static void make(const char *name, const char *target)
 {
     char full[256];
@@ -208,13 +216,68 @@ TEST(an_error_says_why_a_file_is_not_loaded)
             "end\n");
 }
 
+/* Regression: a cycle of require ended with the error "C stack overflow", which named no module. */
+TEST(a_cycle_of_require_names_its_modules_and_the_file)
+{
+    put("program/self.lua", "return require 'self'");
+    put("program/one.lua", "local x = 1\nreturn require 'two'");
+    put("program/two.lua", "return coroutine.wrap(function() time.sleep(0) return require 'three' end)()");
+    put("program/three.lua",
+        "return pcall(function() error((select(2, pcall(require, 'one'))), 0) end), require 'one'");
+    for (int i = 1; i <= 12; i++) {
+        char name[32], text[64];
+        snprintf(name, sizeof name, "program/m%d.lua", i);
+        snprintf(text, sizeof text, "\nreturn require 'm%d'", i % 12 + 1);
+        put(name, text);
+    }
+    fixture_passes(&w,
+                   "local function why(name) local fine, text = pcall(require, name) assert(not fine) return text end\n"
+                   "local function has(text, what) assert(text:find(what, 1, true), text) end\n"
+                   "for _ = 1, 2 do\n"
+                   "  has(why 'self', \"self.lua:1: module 'self' requires itself: self -> self\")\n"
+                   "  has(why 'one', \"three.lua:1: module 'one' requires itself: one -> two -> three -> one\")\n"
+                   "  has(why 'm1', \"m12.lua:2: module 'm1' requires itself: m1 -> ... -> m5 -> m6 -> m7 -> m8 -> m9 "
+                   "-> m10 -> m11 -> m12 -> m1\")\n"
+                   "end\n");
+    drop("program/self.lua");
+    drop("program/one.lua");
+    drop("program/two.lua");
+    drop("program/three.lua");
+    for (int i = 1; i <= 12; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "program/m%d.lua", i);
+        drop(name);
+    }
+}
+
+/* A module that waits while it is loaded is no cycle for another task, and neither is a module whose load has failed or
+ * was given up. */
+TEST(a_module_that_is_loaded_elsewhere_is_no_cycle)
+{
+    put("program/slow.lua", "time.sleep(0) return { name = 'slow' }");
+    put("program/uses.lua", "return require 'slow'");
+    put("program/fails.lua", "first = not first if first then error('once', 0) end return { name = 'fails' }");
+    put("program/stops.lua", "first = not first if first then coroutine.yield() end return { name = 'stops' }");
+    fixture_passes(&w,
+                   "local found = task.all { function() return require 'uses' end, function() return require 'slow' "
+                   "end, function() return require 'slow' end }\n"
+                   "for i = 1, 3 do assert(found[i].name == 'slow') end\n"
+                   "assert(select(2, pcall(require, 'fails')) == 'once' and require('fails').name == 'fails')\n"
+                   "coroutine.wrap(function() require 'stops' end)() assert(require('stops').name == 'stops')\n");
+    drop("program/slow.lua");
+    drop("program/uses.lua");
+    drop("program/fails.lua");
+    drop("program/stops.lua");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
-        T(code_in_the_program_folders_is_found_by_name), T(all_names_of_a_file_refer_to_one_code),
-        T(a_changed_link_gets_the_code_of_its_new_file), T(a_changed_link_does_not_change_other_names_of_its_file),
-        T(no_file_outside_the_program_folders_is_read),  T(an_error_says_why_a_file_is_not_loaded),
+        T(code_in_the_program_folders_is_found_by_name),      T(all_names_of_a_file_refer_to_one_code),
+        T(a_changed_link_gets_the_code_of_its_new_file),      T(a_changed_link_does_not_change_other_names_of_its_file),
+        T(no_file_outside_the_program_folders_is_read),       T(an_error_says_why_a_file_is_not_loaded),
+        T(a_cycle_of_require_names_its_modules_and_the_file), T(a_module_that_is_loaded_elsewhere_is_no_cycle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

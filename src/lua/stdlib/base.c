@@ -162,6 +162,57 @@ static int base_load(lua_State *L)
 
 static const char modules_key;
 
+/* Bounds the search for a cycle of require. LEVELS: active calls that are examined; 200 nested calls of require, which
+ * is more than Lua allows, take 400 active calls if each module calls require in its main function. NAMES: modules that
+ * the error names, besides the first one of the cycle. */
+enum { LEVELS = 512, NAMES = 8 };
+
+/* If the active call `ar` of the coroutine `co` is a call of require, that is of the function on top of L's stack,
+ * pushes the name of the module and returns true. */
+static bool push_required(lua_State *L, lua_State *co, lua_Debug *ar)
+{
+    lua_getinfo(co, "f", ar);
+    lua_xmove(co, L, 1);
+    bool is = lua_rawequal(L, -1, -2);
+    lua_pop(L, 1);
+    if (!is || lua_getlocal(co, ar, 1) == NULL) return false;
+    lua_xmove(co, L, 1);
+    return true;
+}
+
+/* Called by require, with the name of the module at index 1. Raises an error if an active call of require, which runs
+ * in this coroutine or in one that has resumed this coroutine, is loading this module. Without this function a cycle
+ * would end with the error "C stack overflow". A call in another task is no cycle. */
+static void refuse_cycle(lua_State *L, const fli_lua_proc *p)
+{
+    const fli_lua_outer *outer = p->outer;
+    lua_State           *co = L;
+    lua_Debug            ar;
+    int                  level = 0, names = 0;
+    if (lua_getstack(L, 0, &ar) == 0) return;
+    lua_pushvalue(L, 1);
+    lua_getinfo(L, "f", &ar); /* stack: the names from the innermost module on, then the function require */
+    for (int i = 0; i < LEVELS; i++) {
+        if (lua_getstack(co, ++level, &ar) == 0) {
+            if (outer == NULL) break;
+            co = outer->L;
+            outer = outer->next;
+            level = -1;
+            continue;
+        }
+        if (!push_required(L, co, &ar)) continue;
+        bool same = lua_rawequal(L, -1, 1);
+        if (same || names++ < NAMES) {
+            lua_pushfstring(L, names <= NAMES ? "%s -> %s" : "%s -> ... -> %s", lua_tostring(L, -1),
+                            lua_tostring(L, -3));
+            lua_replace(L, -4);
+        }
+        lua_pop(L, 1);
+        if (same) luaL_error(L, "module '%s' requires itself: %s", lua_tostring(L, 1), lua_tostring(L, -2));
+    }
+    lua_pop(L, 2);
+}
+
 static int finish_require(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -196,6 +247,7 @@ static int base_require(lua_State *L)
     if (lua_rawget(L, 2) != LUA_TNIL) return 1;
     lua_pop(L, 1);
     if (fli_lua_push_named(L, name, NULL)) return 1;
+    refuse_cycle(L, p);
     fli_lua_code  *code = NULL;
     char           text[512] = "";
     fli_lua_origin origin;
