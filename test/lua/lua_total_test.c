@@ -42,6 +42,22 @@ TEST(spawns_over_the_total_memory_limit_fail_until_processes_end)
     }
 }
 
+/* Regression: if the limit of one process was too small to begin, the error named the limit of all processes together,
+ * and work.run returned "application error". */
+TEST(a_limit_too_small_to_begin_is_not_reported_as_the_total)
+{
+    fixture_passes(&w,
+                   "for _, size in ipairs { 1, 100, 3000, 5000 } do\n"
+                   "  local text = 'not enough memory to begin: the process may hold ' .. size .. ' bytes'\n"
+                   "  for _ = 1, 3 do\n"
+                   "    local fine, why = pcall(process.spawn, { function() end, memory = size })\n"
+                   "    assert(not fine and why:find(text, 1, true), why)\n"
+                   "    fine, why = work.run { function() end, memory = size }\n"
+                   "    assert(fine == nil and why:find('the process may hold ' .. size .. ' bytes', 1, true), why)\n"
+                   "  end\n"
+                   "end\n");
+}
+
 TEST(exceeding_the_total_memory_limit_ends_one_process)
 {
     fixture_passes(&w,
@@ -194,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, open_fixture, fixture_close_shared)
         T(spawns_over_the_total_memory_limit_fail_until_processes_end),
+        T(a_limit_too_small_to_begin_is_not_reported_as_the_total),
         T(exceeding_the_total_memory_limit_ends_one_process),
         T(large_messages_and_blobs_count_until_they_are_read),
         T(unused_code_is_freed_when_the_total_memory_limit_is_reached),

@@ -197,9 +197,11 @@ void fli_lua_state_free(struct filch_lua *lua, fli_lua_proc *p)
     fli_lua_chunk_give(lua, p, p->chunk);
 }
 
-fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed)
+/* fli_lua_state_new(), which also says why there is no state: see fli_lua_state_for(). */
+static fli_lua_proc *new_state(struct filch_lua *lua, size_t memory_max, uint32_t seed, int *status)
 {
     void *chunk = fli_lua_chunk_take(lua, FLI_LUA_CHUNK);
+    *status = chunk != NULL ? LUA_ERRMEM : FLI_LUA_ERRCHUNK;
     if (chunk == NULL) return NULL;
     fli_lua_proc *p = state_in(lua, chunk, FLI_LUA_CHUNK, memory_max, seed);
     if (p == NULL) {
@@ -207,6 +209,12 @@ fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32
         fli_lua_chunk_give(lua, chunk, FLI_LUA_CHUNK);
     }
     return p;
+}
+
+fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed)
+{
+    int status;
+    return new_state(lua, memory_max, seed, &status);
 }
 
 /* Lua function with the code as argument. Installs Filch's libraries and the libraries of the embedder, and returns the
@@ -373,13 +381,12 @@ fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, fli_lua_code *code, size_
                                 int *status)
 {
     const fli_lua_template *template = seed == (uint32_t)lua->seed ? template_of(lua, code) : NULL;
-    *status = LUA_ERRMEM;
     if (template != NULL && template->used < memory_max) {
         fli_lua_proc *p = copy(lua, template, memory_max);
-        if (p != NULL) *status = LUA_OK;
+        *status = p != NULL ? LUA_OK : FLI_LUA_ERRCHUNK;
         return p;
     }
-    fli_lua_proc *p = fli_lua_state_new(lua, memory_max, seed);
+    fli_lua_proc *p = new_state(lua, memory_max, seed, status);
     if (p != NULL) *status = furnish_state(p, code);
     return p;
 }

@@ -170,31 +170,28 @@ fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch
     return p;
 }
 
-/* Writes to start->text why the process could not be started. The error is on top of the stack of `p`, unless memory
- * has run out. */
-static void write_start_error(const fli_lua_start *start, fli_lua_proc *p, int status)
+void fli_lua_start_refusal(const fli_lua_start *start, const fli_lua_proc *p, int status, char *text, size_t size)
 {
     /* The text must differ from Lua's own "not enough memory": Filch treats an error with exactly that text as a memory
      * error, which a program cannot catch. */
-    if (status == LUA_ERRMEM) {
-        bool   total = p == NULL || p->heap.over_total;
-        size_t most = total ? (size_t)start->lua->total.max : start->memory_max;
-        snprintf(start->text, start->text_size, "not enough memory to begin: %s may hold %zu bytes",
-                 total && most < SIZE_MAX ? "all processes together" : "the process",
-                 total && most < SIZE_MAX ? most : start->memory_max);
+    if (status == LUA_ERRMEM || status == FLI_LUA_ERRCHUNK) {
+        size_t most = (size_t)start->lua->total.max;
+        bool   total = most < SIZE_MAX && (p != NULL ? p->heap.over_total : status == FLI_LUA_ERRCHUNK);
+        snprintf(text, size, "not enough memory to begin: %s may hold %zu bytes",
+                 total ? "all processes together" : "the process", total ? most : start->memory_max);
         return;
     }
-    const char *text = lua_tostring(p->L, -1);
-    snprintf(start->text, start->text_size, "%s", text != NULL ? text : "an error object without a text");
+    const char *words = lua_tostring(p->L, -1);
+    snprintf(text, size, "%s", words != NULL ? words : "an error object without a text");
 }
 
 /* Called for a process that could not be started: writes the reason to start->text and frees everything of the process.
  * Returns the error code. */
 static filch_err refuse(fli_lua_proc *p, const fli_lua_start *start, int status)
 {
-    if (start->text != NULL) write_start_error(start, p, status);
+    if (start->text != NULL) fli_lua_start_refusal(start, p, status, start->text, start->text_size);
     if (p != NULL) fli_lua_state_free(start->lua, p);
-    return status == LUA_ERRMEM ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
+    return status == LUA_ERRMEM || status == FLI_LUA_ERRCHUNK ? FILCH_LUA_EMEMORY : FILCH_LUA_EERROR;
 }
 
 filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -212,7 +209,7 @@ filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, con
     fli_lua_proc *p = fli_lua_open(&start, filch_ctx_sched(ctx), filch_ctx_self(ctx), &status);
     if (p == NULL || status != LUA_OK) {
         fli_lua_code_drop(start.code);
-        return refuse(p, &start, p != NULL ? status : LUA_ERRMEM);
+        return refuse(p, &start, status);
     }
     p->main.L = p->L;
     p->main.nargs = lua_gettop(p->L) - 1;

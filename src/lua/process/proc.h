@@ -380,8 +380,11 @@ typedef struct fli_lua_start {
 
 /* Creates a state for `start`, with the function that its main task runs first, and the arguments of that function, on
  * the stack. If *status is not LUA_OK, the start has failed, and an error message is on the stack instead. Returns NULL
- * if memory is too short for a state. */
+ * if memory is too short for a state; *status then says which memory: see fli_lua_state_for(). */
 fli_lua_proc *fli_lua_open(const fli_lua_start *start, filch_sched *sched, filch_pid self, int *status);
+/* Writes to `text` why fli_lua_open() has failed with `status`. `p` is the result of fli_lua_open(), with the error on
+ * top of its stack. */
+void fli_lua_start_refusal(const fli_lua_start *start, const fli_lua_proc *p, int status, char *text, size_t size);
 
 /* Functions of the filch_type of Lua processes; `self` points to a pointer to the fli_lua_proc. */
 filch_err fli_lua_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args);

@@ -129,6 +129,17 @@ static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *re
     return err != FILCH_OK ? err : kept;
 }
 
+/* Makes the text with which the pool completes the yield of a job for which there was no memory. Returns the error code
+ * of the job. */
+static filch_err refuse(const fli_lua_job *job, int status, filch_data *result)
+{
+    char text[128];
+    fli_lua_start_refusal(&job->start, NULL, status, text, sizeof text);
+    filch_data data = filch_str(text);
+    filch_err  err = filch_keep(&data, result);
+    return err != FILCH_OK ? err : FILCH_LUA_EMEMORY;
+}
+
 /* Runs the function of a job. Resumes it at once if it pauses, which it does after a stack has moved (moves.h). */
 static int resume_job(fli_lua_proc *p, int *count)
 {
@@ -146,7 +157,7 @@ static filch_err run_state(fli_lua_job *job, filch_data *result)
 {
     int           status;
     fli_lua_proc *before, *p = fli_lua_open(&job->start, job->sched, job->self, &status);
-    if (p == NULL) return FILCH_LUA_EMEMORY;
+    if (p == NULL) return refuse(job, status, result);
     int count = 0;
     if (status == LUA_OK && fli_lua_rarely(p) == NULL) status = LUA_ERRMEM;
     bool ran = status == LUA_OK;
