@@ -361,6 +361,22 @@ function bounds.spans()
   for _, bad in ipairs { "", "s", "1", "1x", "x1s", "1s ", " 1s", "1s2", "-1s", "1 s", ".5s", "1S", "1min", "1sm", "1s-1s", 0 / 0, true, {} } do
     is((pcall(time.span, bad)), false, tostring(bad))
   end
+  -- Regression: a text of any length was read, without an interruption: 3 million units took 60 ms.
+  is(time.span(("1s"):rep(500)), 500.0, "the longest text")
+  is(time.span(("0"):rep(998) .. "7s"), 7.0, "the longest number")
+  for _, long in ipairs { ("1s"):rep(499) .. "10s", ("0"):rep(999) .. "7s" } do
+    local fine, why = pcall(time.span, long)
+    is(fine, false, "too long")
+    is(why:find("the text is too long for a time: at most 1000 bytes", 1, true) ~= nil, true, why)
+  end
+  local fine, why = pcall(time.span, ("x"):rep(1000))
+  is(fine, false, "not too long")
+  is(why:find("a time must be a number of seconds", 1, true) ~= nil, true, why)
+  local long = ("1s"):rep(501)
+  process.send(process.self(), long)
+  is(process.receive(long), long, "a pattern, because no time is so long")
+  is((pcall(process.spawn, { function() end, memory = ("0"):rep(1000) .. "1" })), false, "no size is so long")
+  is((pcall(process.spawn, { function() end, mailbox_bytes = ("0"):rep(999) .. "1" })), true, "the longest size")
 end
 
 -- ---- how a place in a value is named ----

@@ -19,7 +19,8 @@ static size_t check_size(lua_State *L, int index, const char *field)
 {
     if (lua_isinteger(L, index) && lua_tointeger(L, index) > 0) return (size_t)lua_tointeger(L, index);
     const char *text = lua_type(L, index) == LUA_TSTRING ? fli_lua_whole_text(L, index) : "";
-    if (text[0] >= '0' && text[0] <= '9') {
+    bool        is_short = lua_type(L, index) != LUA_TSTRING || lua_rawlen(L, index) <= FLI_LUA_DIGITS_MAX;
+    if (text[0] >= '0' && text[0] <= '9' && is_short) {
         static const char *const units[] = { "", "K", "KB", "M", "MB", "G", "GB" };
         char                    *end;
         unsigned long long       number = strtoull(text, &end, 10);

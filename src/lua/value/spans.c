@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lua/value/checks.h"
+
 static const struct {
     const char *unit;
     double      ns;
@@ -19,7 +21,8 @@ static uint64_t span_of(double ns)
     return ns >= 9.2e18 ? FLI_LUA_NEVER : (uint64_t)llround(ns);
 }
 
-/* Reads one or more numbers, each with a unit: "1m30s". Returns false if the text is something else. */
+/* Reads one or more numbers, each with a unit: "1m30s". Returns false if the text is something else. This loop cannot
+ * be interrupted, so the callers limit the size of the text to FLI_LUA_DIGITS_MAX: 15 us on an AMD EPYC. */
 static bool read_span(const char *text, uint64_t *span)
 {
     double total = 0;
@@ -48,13 +51,15 @@ bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns)
     }
     size_t      size;
     const char *text = lua_type(L, index) == LUA_TSTRING ? lua_tolstring(L, index, &size) : NULL;
-    return text != NULL && strlen(text) == size && read_span(text, span_ns);
+    return text != NULL && size <= FLI_LUA_DIGITS_MAX && strlen(text) == size && read_span(text, span_ns);
 }
 
 uint64_t fli_lua_check_span(lua_State *L, int index)
 {
     uint64_t span = 0;
     if (!fli_lua_to_span(L, index, &span)) {
+        if (lua_type(L, index) == LUA_TSTRING && lua_rawlen(L, index) > FLI_LUA_DIGITS_MAX)
+            luaL_argerror(L, index, "the text is too long for a time: at most 1000 bytes");
         luaL_argerror(L, index, "a time must be a number of seconds, or a text such as \"1.5s\" or \"200ms\"");
     }
     return span;

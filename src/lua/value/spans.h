@@ -9,7 +9,8 @@
 
 #define FLI_LUA_NEVER UINT64_MAX
 
-/* Returns the span at `index` in nanoseconds; infinity is FLI_LUA_NEVER. Raises an error if the value is not a span. */
+/* Returns the span at `index` in nanoseconds; infinity is FLI_LUA_NEVER. Raises an error if the value is not a span. A
+ * text of more than FLI_LUA_DIGITS_MAX bytes is not a span. */
 uint64_t fli_lua_check_span(lua_State *L, int index);
 /* Does what fli_lua_check_span() does, but returns false if the value is not a span. */
 bool fli_lua_to_span(lua_State *L, int index, uint64_t *span_ns);
