@@ -147,6 +147,59 @@ TEST(held_blobs_count_against_memory_and_garbage_does_not)
     same(w.error, FILCH_LUA_EMEMORY);
 }
 
+/* Regression: the program crashed, or wrote to an address that the script could choose, after a collection while 199 C
+ * calls were nested: Lua could not call the finalizers of blobs there, and their places in the list of blobs stayed.
+ * The tables and strings take the memory of the freed blobs. */
+TEST(blobs_collected_where_no_finalizer_can_be_called_are_not_used_again)
+{
+    fixture_passes(&w,
+                   "local level, object = 0, nil\n"
+                   "object = setmetatable({}, { __tostring = function()\n"
+                   "  level = level + 1\n"
+                   "  if level >= 98 then for i = 1, 3000 do local t = { i } end end\n"
+                   "  pcall(tostring, object)\n"
+                   "  return 'x'\n"
+                   "end })\n"
+                   "local function nested(n) if n == 0 then pcall(tostring, object) else pcall(nested, n - 1) end end\n"
+                   "local spray, deepest, held = {}, 0, nil\n"
+                   "for round = 1, 40 do\n"
+                   "  for i = 1, 100 do blob.new('blob ' .. i) end\n"
+                   "  level = 0 nested(round % 4)\n"
+                   "  if level > deepest then deepest = level end\n"
+                   "  collectgarbage() collectgarbage()\n"
+                   "  for i = 1, 3000 do spray[i] = ('A'):rep(i % 60 + 20) .. i end\n"
+                   "  for i = 1, 10 do blob.new('new') end\n"
+                   "end\n"
+                   "assert(deepest > 90, deepest)\n");
+}
+
+/* Regression: a table with weak keys had a blob for a moment after its finalization. Its length was -5, and its text a
+ * memory error. */
+TEST(a_finalized_blob_in_a_table_with_weak_keys_is_no_blob)
+{
+    fixture_passes(
+        &w, "local found = 0\n"
+            "for round = 1, 20 do\n"
+            "  local weak = setmetatable({}, { __mode = 'k' })\n"
+            "  for i = 1, 50 do weak[blob.new(('x'):rep(50))] = true end\n"
+            "  while next(weak) do\n"
+            "    collectgarbage('step')\n"
+            "    for b in pairs(weak) do\n"
+            "      if blob.is(b) then assert(#b == 50 and #tostring(b) == 50)\n"
+            "      else\n"
+            "        found = found + 1\n"
+            "        for _, f in ipairs { function() return #b end, tostring, function() return b:sub(1) end } do\n"
+            "          local fine, why = pcall(f, b)\n"
+            "          assert(not fine and why:find('blob expected', 1, true), why)\n"
+            "        end\n"
+            "        assert(b ~= blob.new('') and not pcall(process.send, process.self(), b))\n"
+            "      end\n"
+            "    end\n"
+            "  end\n"
+            "end\n"
+            "assert(found > 0)\n");
+}
+
 TEST(unread_blobs_are_freed)
 {
     fixture_passes(
@@ -173,6 +226,8 @@ int main(void)
         T(each_holder_of_a_blob_is_charged_its_full_size),
         T(held_blobs_count_against_memory_and_garbage_does_not),
         T(unread_blobs_are_freed),
+        T(blobs_collected_where_no_finalizer_can_be_called_are_not_used_again),
+        T(a_finalized_blob_in_a_table_with_weak_keys_is_no_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

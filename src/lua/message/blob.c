@@ -18,8 +18,13 @@
  * encoded values (fli_lua_mark) and the tag FLI_LUA_TAG_BLOB. */
 enum { HEAD = FLI_LUA_MARK_SIZE + 1 };
 
-/* A blob. All blobs of a process are on a list, so that their blocks can be dropped when the process ends: the
- * collector, which would finalize them, does not run then. */
+/* A blob. The value of Lua is a *holder*, a userdata with a pointer to the blob, which is NULL once the holder is
+ * finalized. All blobs of a process are on a list, so that their blocks can be dropped when the process ends: the
+ * collector, which would finalize the holders, does not run then.
+ *
+ * INVARIANT  the list has no pointer into a holder. The collector may free a holder without a call of its finalizer:
+ *            stock Lua drops the finalizer if it cannot call it, because too many C calls are nested or the Lua stack
+ *            cannot grow. Then the blob stays on the list, and charged, until the process ends. */
 typedef struct fli_lua_blob {
     filch_data            data;
     size_t                charged;
@@ -29,14 +34,22 @@ typedef struct fli_lua_blob {
 
 static const char blob_key; /* its address is used as the registry key of the metatable of blobs */
 
-/* Returns the blob at `index`, or NULL if the value is not a blob. Raises no error. */
-static fli_lua_blob *to_blob(lua_State *L, int index)
+/* Returns the holder at `index`, or NULL if the value is not a blob. Raises no error. */
+static fli_lua_blob **to_holder(lua_State *L, int index)
 {
     if (lua_type(L, index) != LUA_TUSERDATA || !lua_checkstack(L, 2) || !lua_getmetatable(L, index)) return NULL;
     lua_rawgetp(L, LUA_REGISTRYINDEX, &blob_key);
     bool is = lua_rawequal(L, -1, -2);
     lua_pop(L, 2);
     return is ? lua_touserdata(L, index) : NULL;
+}
+
+/* Returns the blob at `index`, or NULL if the value is not a blob, or is a blob that the collector has finalized: a
+ * table with weak keys has it for a moment longer. Raises no error. */
+static fli_lua_blob *to_blob(lua_State *L, int index)
+{
+    fli_lua_blob **holder = to_holder(L, index);
+    return holder != NULL ? *holder : NULL;
 }
 
 const filch_data *fli_lua_to_blob(lua_State *L, int index)
@@ -60,21 +73,23 @@ static fli_lua_blob *check_blob(lua_State *L, int index)
 
 /* ---- creating and dropping blobs ------------------------------------------------------------------------------- */
 
+/* Takes the blob off the list and drops its block. Does not free the blob itself. */
 static void let_go(fli_lua_proc *p, fli_lua_blob *blob)
 {
-    if (blob->link == NULL) return;
     *blob->link = blob->next;
     if (blob->next != NULL) blob->next->link = blob->link;
-    blob->link = NULL;
     fli_lua_heap_discharge(&p->heap, blob->charged);
-    blob->charged = 0;
     filch_drop(&blob->data);
 }
 
 static int blob_gc(lua_State *L)
 {
-    fli_lua_blob *blob = to_blob(L, 1);
-    if (blob != NULL) let_go(fli_lua_self(L), blob);
+    fli_lua_proc  *p = fli_lua_self(L);
+    fli_lua_blob **holder = to_holder(L, 1), *blob = holder != NULL ? *holder : NULL;
+    if (blob == NULL) return 0;
+    *holder = NULL;
+    let_go(p, blob);
+    (void)fli_lua_heap_resize(&p->heap, blob, sizeof *blob, 0);
     return 0;
 }
 
@@ -102,17 +117,32 @@ static fli_lua_rare *rare_of(lua_State *L, fli_lua_proc *p)
     return rare;
 }
 
+/* Allocates a blob in the heap of the process. Raises a memory error if the limit of the process does not allow it. */
+static fli_lua_blob *allocate(lua_State *L, fli_lua_proc *p)
+{
+    fli_lua_blob *blob = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *blob);
+    if (blob != NULL) return blob;
+    lua_gc(L, LUA_GCCOLLECT);
+    blob = fli_lua_heap_resize(&p->heap, NULL, 0, sizeof *blob);
+    if (blob != NULL) return blob;
+    p->out_of_memory = true;
+    luaL_error(L, "not enough memory");
+    return NULL;
+}
+
 /* Pushes a blob that refers to no block yet. */
 static fli_lua_blob *push_empty(lua_State *L, size_t size)
 {
     fli_lua_proc *p = fli_lua_self(L);
     luaL_checkstack(L, 6, NULL);
-    fli_lua_blob *blob = lua_newuserdatauv(L, sizeof *blob, 0), **all = &rare_of(L, p)->blobs;
+    fli_lua_blob **holder = lua_newuserdatauv(L, sizeof *holder, 0), **all = &rare_of(L, p)->blobs;
+    *holder = NULL;
+    push_meta(L);
+    lua_setmetatable(L, -2);
+    fli_lua_blob *blob = *holder = allocate(L, p);
     *blob = (fli_lua_blob){ .data = filch_none(), .next = *all, .link = all };
     if (*all != NULL) (*all)->link = &blob->next;
     *all = blob;
-    push_meta(L);
-    lua_setmetatable(L, -2);
     charge(L, p, size);
     blob->charged = size;
     return blob;
@@ -369,6 +399,7 @@ void fli_lua_long_forget(fli_lua_proc *p)
 void fli_lua_blocks_drop(fli_lua_proc *p)
 {
     fli_lua_long *longs = longs_of(p);
+    /* the blobs themselves are freed with the heap */
     while (p->rare != NULL && p->rare->blobs != NULL) let_go(p, p->rare->blobs);
     for (unsigned i = 0; longs != NULL && i < REMEMBERED; i++) forget(p, longs, i);
 }
