@@ -133,6 +133,18 @@ typedef enum fli_delivery {
     FLI_DELIVERY_WOKE /* delivered, and the process became ACTIVE: the caller must queue it */
 } fli_delivery;
 
+/* Returns true if the process of generation `gen` has ended. `word`: the word that the caller has just read. If the
+ * process has ended, this thread then sees everything that its workers wrote before the end. */
+static inline bool fli_state_has_ended(fli_state *state, uint64_t word, uint32_t gen)
+{
+    if (FLI_LIKELY(fli_word_lives(word, gen))) return false;
+    /* PAIR state.end, acquire half: the caller may free the node of a completion that is too late. The owner may have
+     * written its `yield_index` before the end. A load of its own: the caller has read `word` with relaxed order, so
+     * that a delivery to a living process costs no acquire. */
+    (void)fli_load_acq(state);
+    return true;
+}
+
 /* Pushes node `handle` as the new mailbox head and stores the old head in `next`, the node's link. `wakes_blocked`: the
  * event also wakes a BLOCKED process (a completion or a notice; a message does not). */
 FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint32_t gen, uint32_t handle,
@@ -140,7 +152,7 @@ FILCH_MUST_USE static inline fli_delivery fli_state_push(fli_state *state, uint3
 {
     uint64_t word = fli_load_rlx(state);
     for (;;) {
-        if (!fli_word_lives(word, gen)) return FLI_DELIVERY_DEAD;
+        if (fli_state_has_ended(state, word, gen)) return FLI_DELIVERY_DEAD;
         unsigned now = fli_word_state(word);
         bool     wakes = now == FLI_IDLE || (now == FLI_BLOCKED && wakes_blocked);
         uint64_t wanted = fli_word_with(word, wakes ? FLI_ACTIVE : now, handle);
@@ -295,7 +307,9 @@ static inline uint64_t fli_state_finish(fli_state *state)
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
     /* PAIR state.push, acquire half: this worker frees the nodes that were pushed before this swap; a later push finds
      * DONE.
-     * PAIR state.related, acquire half. */
+     * PAIR state.related, acquire half.
+     * PAIR state.end, release half: a thread that finds DONE sees what this worker wrote to the nodes of outstanding
+     * yields. */
     return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }
 
@@ -322,7 +336,9 @@ FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
     bool     more = gen < FLI_GEN_LAST;
-    fli_store_rel(state, fli_word_make(more ? gen + 1 : gen, FLI_FREE, 0)); /* PAIR state.push, release half */
+    /* PAIR state.end, release half: as in fli_state_finish(). Later words of the slot are released after this one, or
+     * follow it by read-modify-writes. */
+    fli_store_rel(state, fli_word_make(more ? gen + 1 : gen, FLI_FREE, 0));
     return more;
 }
 

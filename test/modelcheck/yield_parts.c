@@ -6,6 +6,8 @@ static struct {
     fli_proc *p;
     /* receiver of the yield; the model program passes it to the threads that complete the yield */
     filch_receiver receiver;
+    /* the yield that the owner closes, in a program in which the process has two; otherwise NULL */
+    fli_event_node *first;
 } * s;
 
 static struct pass {
@@ -30,6 +32,14 @@ static void setup_open(void)
     fli_event_node *node = fli_yield_open(&b->rt, &b->worker[1], s->p, 5, 9);
     s->receiver = fli_yield_receiver(&b->rt, node);
     s->p->flags |= FLI_PROC_WAITING;
+}
+
+/* Setup with two outstanding yields: `first`, and the yield of `receiver`, which is the last in the list. */
+static void setup_two(void)
+{
+    setup();
+    s->first = fli_yield_open(&b->rt, &b->worker[1], s->p, 4, 9);
+    s->receiver = fli_yield_receiver(&b->rt, fli_yield_open(&b->rt, &b->worker[1], s->p, 5, 9));
 }
 
 /* Setup in which the process is BLOCKED: it waits for the yield. */
@@ -94,6 +104,26 @@ static void end_and_reuse(void)
         taken[i] = node->self;
     }
     for (int i = 0; i < 2; i++) fli_node_give(&b->rt, worker, fli_node_at(&b->rt, taken[i]));
+}
+
+/* Closes the first of two yields, which writes to the node of the other yield, then ends the process. */
+static void close_and_end(void)
+{
+    harness_life_of(s->p)->inside++;
+    fli_yield_close(&b->rt, s->p, s->first);
+    fli_full_node_give(&b->rt, harness_worker(), s->first);
+    harness_finish(s->p);
+}
+
+/* Completes the yield. Then takes a node and writes to it without ordering, as a message would that reuses the node of
+ * a completion that was too late. */
+static void complete_and_reuse(void)
+{
+    complete_it();
+    fli_local      *worker = harness_worker();
+    fli_event_node *node = fli_node_take(&b->rt, worker);
+    node->sender_worker = worker->number;
+    fli_node_give(&b->rt, worker, node);
 }
 
 /* Ends the process, then opens a yield of another process, which uses the node of the first yield. The old receiver
@@ -203,6 +233,11 @@ const fli_weak_program parts_yield[] = {
       .promise = "two completions against the end; the node is reused",
       .setup = setup_open,
       .threads = { end_and_reuse, complete_it, complete_it },
+      .check = check_ended },
+    { .name = "yield_close_end",
+      .promise = "a late completion frees a node to which the owner wrote before the end",
+      .setup = setup_two,
+      .threads = { close_and_end, complete_and_reuse, complete_and_reuse },
       .check = check_ended },
     { .name = "yield_reopened",
       .promise = "an old receiver does not complete another yield",
