@@ -45,8 +45,6 @@
 /* Compare and swap. Returns true if *at was equal to *expected and is now `wanted`. Otherwise returns false and
  * stores the value found in *expected (loaded with acquire by cas_acqrel_acq, relaxed by all others).
  * The weak variants may fail spuriously: use them in loops only. */
-#define fli_cas_rlx(at, expected, wanted) \
-    atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_relaxed, memory_order_relaxed)
 #define fli_cas_acq(at, expected, wanted) \
     atomic_compare_exchange_strong_explicit((at), (expected), (wanted), memory_order_acquire, memory_order_relaxed)
 #define fli_cas_rel(at, expected, wanted) \

@@ -138,9 +138,10 @@ typedef enum fli_delivery {
 static inline bool fli_state_has_ended(fli_state *state, uint64_t word, uint32_t gen)
 {
     if (FLI_LIKELY(fli_word_lives(word, gen))) return false;
-    /* PAIR state.end, acquire half: the caller may free the node of a completion that is too late. The owner may have
-     * written its `yield_index` before the end. A load of its own: the caller has read `word` with relaxed order, so
-     * that a delivery to a living process costs no acquire. */
+    /* PAIR state.end, acquire half. The caller may free the node of a completion that is too late: the owner may have
+     * written its `yield_index` before the end. Or the caller sends the exit event of a process that has ended already:
+     * the step that gets the event sees what the process wrote. A load of its own: the caller has read `word` with
+     * relaxed order, so that a delivery to a living process costs no acquire. */
     (void)fli_load_acq(state);
     return true;
 }
@@ -242,7 +243,7 @@ FILCH_MUST_USE static inline bool fli_state_set_related(fli_state *state, uint32
 {
     uint64_t word = fli_load_rlx(state);
     do {
-        if (!fli_word_lives(word, gen)) return false;
+        if (fli_state_has_ended(state, word, gen)) return false;
         /* HAS_RELATIONS is set already. The process may end now, but the worker that ends it then waits for the lock of
          * the stripe, which the caller of this function holds. */
         if ((word & FLI_HAS_RELATIONS) != 0) return true;
@@ -308,8 +309,7 @@ static inline uint64_t fli_state_finish(fli_state *state)
     /* PAIR state.push, acquire half: this worker frees the nodes that were pushed before this swap; a later push finds
      * DONE.
      * PAIR state.related, acquire half.
-     * PAIR state.end, release half: a thread that finds DONE sees what this worker wrote to the nodes of outstanding
-     * yields. */
+     * PAIR state.end, release half: a thread that finds DONE sees what the process and its workers wrote. */
     return fli_swap_acqrel(state, fli_word_make(gen, FLI_DONE, 0));
 }
 
@@ -322,11 +322,12 @@ FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word
         (uint32_t)((word & ~FLI_ONE_BIT) >> FLI_STATE_SHIFT) & ((1u << (FLI_GEN_SHIFT - FLI_STATE_SHIFT)) - 1);
     uint64_t wanted = ((word >> FLI_GEN_SHIFT) + 1) << FLI_GEN_SHIFT;
     if (FLI_UNLIKELY(flags != FLI_ACTIVE || wanted == 0)) return false;
-    /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Relaxed is enough. Acquire
-     * is not needed: this thread has acquired the same `word` with fli_state_look(), and no other thread has changed it
-     * since. Release is not needed: no thread that finds the word FREE reads anything of the process. The slab hands
-     * the slot to the next spawner, under its lock or in the magazine of this worker. */
-    return fli_cas_rlx(state, &word, wanted);
+    /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Acquire is not needed: this
+     * thread has acquired the same `word` with fli_state_look(), and no other thread has changed it since. The slab
+     * hands the slot to the next spawner, under its lock or in the magazine of this worker. PAIR state.end, release
+     * half: the step that gets the exit event of this process, because it monitors the process too late, sees what the
+     * process wrote. */
+    return fli_cas_rel(state, &word, wanted);
 }
 
 /* DONE -> FREE with the next generation; also for a FREE slot after a failed spawn. Returns false if the slot has used

@@ -30,8 +30,6 @@
 #define fli_swap_rel(at, value) (FLI_AT("swap_rel"), atomic_exchange_explicit((at), (value), FLI_R))
 #define fli_swap_acqrel(at, value) (FLI_AT("swap_acqrel"), atomic_exchange_explicit((at), (value), FLI_R))
 
-#define fli_cas_rlx(at, expected, wanted) \
-    (FLI_AT("cas_rlx"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_acq(at, expected, wanted) \
     (FLI_AT("cas_acq"), atomic_compare_exchange_strong_explicit((at), (expected), (wanted), FLI_R, FLI_R))
 #define fli_cas_rel(at, expected, wanted) \

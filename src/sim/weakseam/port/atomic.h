@@ -45,7 +45,6 @@
 #define FLI_WEAK_CAS(name, at, expected, wanted, order, fail_order, may_fail)                                    \
     fli_weak_cas((at), sizeof *(at), (expected), FLI_WEAK_BITS(wanted), FLI_WEAK_##order, FLI_WEAK_##fail_order, \
                  may_fail, FLI_WEAK_HERE(name, at))
-#define fli_cas_rlx(at, expected, wanted) FLI_WEAK_CAS("cas_rlx", at, expected, wanted, RLX, RLX, false)
 #define fli_cas_acq(at, expected, wanted) FLI_WEAK_CAS("cas_acq", at, expected, wanted, ACQ, RLX, false)
 #define fli_cas_rel(at, expected, wanted) FLI_WEAK_CAS("cas_rel", at, expected, wanted, REL, RLX, false)
 #define fli_cas_acqrel(at, expected, wanted) FLI_WEAK_CAS("cas_acqrel", at, expected, wanted, ACQREL, RLX, false)
