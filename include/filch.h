@@ -1572,7 +1572,8 @@ typedef struct filch_report {
  *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
  *                           has not returned, or another stop is under way: the scheduler is still alive
  *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
- *                           scheduler: the stop would wait for its own thread
+ *                           scheduler: the stop would wait for its own thread. Also if that step ticks, stops,
+ *                           simulates or replays another scheduler, in which the call is made
  *          FILCH_EFORKED    called in a fork of the program that created the scheduler: see filch_sched_create
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
@@ -1826,7 +1827,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 /* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now),
  * at most 65536 steps in one call. Stores the number of steps in *ran, if not NULL. For schedulers with workers =
  * FILCH_NO_WORKERS. A step of another scheduler may call filch_tick, too; during the tick its thread counts as a
- * foreign thread of that other scheduler.
+ * foreign thread of that other scheduler, but may neither tick nor stop it.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of a scheduler without workers.
  * The process whose step threw is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that

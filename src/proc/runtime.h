@@ -153,6 +153,10 @@ struct fli_local {
     fli_rec_hooks *rec_hooks;      /* hooks of the current step if it is recorded or replayed; otherwise NULL */
     fli_magazine   nodes, procs, short_nodes;
     fli_magazine   relations; /* spare relations of the runtime's model; empty without a model */
+    /* The worker of another scheduler that the thread was running when it began to run this worker: a step of that
+     * worker ticks, stops, simulates or replays this scheduler. NULL: none. Not atomic: only that thread uses it, while
+     * this worker is its current worker. */
+    fli_local *outer;
     alignas(FLI_LINE) fli_counters counters;
 };
 
@@ -251,6 +255,30 @@ static inline fli_local *fli_current_worker(const fli_runtime *rt)
 {
     fli_local *worker = fli_current_get();
     return worker != NULL && worker->rt == rt ? worker : NULL;
+}
+
+/* Makes `worker` the current worker of the calling thread, which may be inside a step of another scheduler, until
+ * fli_current_leave(). */
+static inline void fli_current_enter(fli_local *worker)
+{
+    worker->outer = fli_current_get();
+    fli_current_set(worker);
+}
+
+static inline void fli_current_leave(const fli_local *worker)
+{
+    fli_current_set(worker->outer);
+}
+
+/* Returns true if the calling thread runs a worker of this runtime: its current worker, or one whose step has led to
+ * the current worker. Such a thread must not wait for the end of a step of this runtime, because the step may be its
+ * own. */
+static inline bool fli_current_is_inside(const fli_runtime *rt)
+{
+    for (const fli_local *worker = fli_current_get(); worker != NULL; worker = worker->outer) {
+        if (worker->rt == rt) return true;
+    }
+    return false;
 }
 
 /* Returns the runtime's time: the clock, or the virtual clock of a simulation. */

@@ -448,17 +448,16 @@ static filch_err play_alone(replay *rp)
     if (err != FILCH_OK) return err;
     rp->worker = rp->sched->caller_worker;
     fli_local *worker = &rp->worker->local;
-    void      *before = fli_current_get(); /* this thread's worker, if it is one of another scheduler; NULL: none */
     worker->current = &rp->proc;
     worker->serial = head->pid.serial;
     worker->rec_hooks = &rp->hooks;
     worker->fast_rt = FLI_NO_FAST_RT;
-    fli_current_set(worker);
+    fli_current_enter(worker);
     err = play(rp);
     worker->rec_hooks = NULL;
     worker->current = NULL;
     worker->serial = 0;
-    fli_current_set(before);
+    fli_current_leave(worker);
     filch_err stopped = filch_sched_stop(rp->sched, 0, NULL);
     FLI_ASSERT(stopped == FILCH_OK); /* cannot fail: the scheduler of the replay has no processes */
     return err;

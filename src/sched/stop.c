@@ -93,7 +93,6 @@ static bool is_empty(filch_sched *sched)
 /* State of run_pending(), for the cleanup function run_pending_end(). */
 typedef struct pending_run {
     fli_worker *w;
-    void       *before;
     bool        whole;
 } pending_run;
 
@@ -102,7 +101,7 @@ typedef struct pending_run {
 static void run_pending_end(pending_run *h)
 {
     if (FLI_UNLIKELY(!h->whole)) fli_torn_note(h->w);
-    fli_current_set(h->before);
+    fli_current_leave(&h->w->local);
 }
 
 /* Runs ready processes on this thread, as caller_worker, until none is ready or until `until_ns`. `any`: also steals
@@ -111,8 +110,8 @@ static void run_pending(filch_sched *sched, bool any, uint64_t until_ns)
 {
     fli_worker *w = sched->caller_worker;
 
-    __attribute__((cleanup(run_pending_end))) pending_run h = { .w = w, .before = fli_current_get() };
-    fli_current_set(&w->local);
+    __attribute__((cleanup(run_pending_end))) pending_run h = { .w = w };
+    fli_current_enter(&w->local);
     fli_torn_mend(w);
     fli_worker_clock(w);
     while (fli_clock_ns() < until_ns) {
@@ -321,7 +320,7 @@ static filch_err stop(filch_sched *sched, const filch_stop_options *opt, filch_r
         return FILCH_EFORKED; /* the calling process is a forked child. Checked before any lock is taken, because
                                  another thread of the parent may have held the lock at the fork */
     if (fli_simulator_refuses(&sched->rt, call)) return FILCH_ESTATE;
-    if (fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (fli_current_is_inside(&sched->rt)) return FILCH_ESTATE;
     if (fli_is_inside(sched) || fli_is_inside(&sched->workpool)) return FILCH_ESTATE;
     /* PAIR stop.owner, acquire half: there is one stop at a time, and each stop sees what the stop before it did. */
     if (fli_swap_acqrel(&sched->stop.busy, true)) return FILCH_EBUSY;

@@ -41,9 +41,7 @@ static void set_alarm(filch_sched *sched)
 /* State of a running tick, for its cleanup function tick_end(). */
 typedef struct tick_scope {
     filch_sched *sched;
-    /* If this thread is a worker of another scheduler: that worker; otherwise NULL. */
-    void *before;
-    bool  whole;
+    bool         whole;
 } tick_scope;
 
 /* Cleanup function of filch_tick(). Runs also when a C++ exception of a step leaves filch_tick(): then the process of
@@ -51,7 +49,7 @@ typedef struct tick_scope {
 static void tick_end(tick_scope *t)
 {
     if (FLI_UNLIKELY(!t->whole)) fli_torn_note(t->sched->caller_worker);
-    fli_current_set(t->before);
+    fli_current_leave(&t->sched->caller_worker->local);
     fli_store_rel(&t->sched->ticking, false); /* PAIR tick.owner, release half */
 }
 
@@ -85,12 +83,12 @@ filch_err filch_tick(filch_sched *sched, uint32_t steps, uint32_t *ran)
 {
     if (sched == NULL) return filch_invalid("sched is NULL");
     if (fli_simulator_refuses(&sched->rt, "filch_tick")) return FILCH_ESTATE;
-    if (sched->worker_count > 0 || fli_current_worker(&sched->rt) != NULL) return FILCH_ESTATE;
+    if (sched->worker_count > 0 || fli_current_is_inside(&sched->rt)) return FILCH_ESTATE;
     if (fli_load_acq(&sched->rt.phase) == FLI_CLOSED) return FILCH_ECLOSED; /* PAIR runtime.phase, acquire half */
     /* PAIR tick.owner, acquire half: this thread sees what the last tick did. */
     if (fli_swap_acqrel(&sched->ticking, true)) return FILCH_EBUSY;
-    __attribute__((cleanup(tick_end))) tick_scope t = { .sched = sched, .before = fli_current_get() };
-    fli_current_set(&sched->caller_worker->local);
+    __attribute__((cleanup(tick_end))) tick_scope t = { .sched = sched };
+    fli_current_enter(&sched->caller_worker->local);
     uint32_t n = run(sched, steps);
     t.whole = true;
     if (ran != NULL) *ran = n;

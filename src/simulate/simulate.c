@@ -165,6 +165,8 @@ static filch_err run_one(const fli_upper_ops *upper, const filch_sim_options *op
     void *before = fli_current_get(); /* this thread's worker, if it is one of another scheduler; NULL: none */
     err = make_sched(sim);
     if (err != FILCH_OK) goto no_sched;
+    /* This thread runs all workers of the simulation in turn, caller_worker included. */
+    for (uint32_t i = 0; i <= sim->sched->worker_count; i++) sim->sched->workers[i]->local.outer = before;
     run(sim, scenario, user);
     fli_current_set(before);
 

@@ -77,6 +77,10 @@ static const filch_type retired_type;
 /* number of calls that the clerk makes in one step; more than a recording holds */
 static int many = 5000;
 
+/* Scheduler that the clerk tries to stop at the message "stop the host", and the result; NULL: it does not. */
+static filch_sched *host;
+static filch_err    host_stopped;
+
 static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
 {
     const filch_ctx *ctx = filch_out_ctx(out);
@@ -110,6 +114,7 @@ static filch_err clerk_does(clerk *me, const char *what, filch_out *out)
         filch_package package = { .to = me->friend, .from = me->friend, .data = filch_str("from a friend") };
         me->last = filch_deliver(sched, &package);
     }
+    if (strcmp(what, "stop the host") == 0 && host != NULL) host_stopped = filch_sched_stop(host, 0, NULL);
     if (strcmp(what, "retire") == 0) return filch_upgrade(out, &retired_type, NULL, filch_int((int64_t)me->sum));
     if (strcmp(what, "break") == 0) return BROKEN;
     if (strcmp(what, "forget") == 0) return FILCH_OK; /* returns without a call that chooses the status of the step */
@@ -747,6 +752,35 @@ TEST(a_replay_ends_where_a_pointer_is_needed)
     free(s.bytes);
 }
 
+/* Replays a recording in the first step. */
+static filch_err play_replay(actor *me, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_blackbox_report report = FILCH_BLACKBOX_REPORT_INIT;
+    const shelf          *s = me->user;
+    if (has_cancel(events, count)) return filch_done(out, filch_none());
+    host = filch_out_sched(out);
+    me->note = filch_blackbox_replay(s->bytes, s->size, &clerk_type, &report);
+    host = NULL;
+    return filch_idle(out);
+}
+
+TEST(a_stop_in_a_replay_inside_a_step_of_the_scheduler_is_refused)
+{
+    office  o;
+    fixture w;
+    actor   a = { .user = &o.shelf };
+    office_open(&o);
+    SEND_EACH(&o.w, o.clerk, "stop the host", "break");
+    host_stopped = FILCH_OK;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_replay);
+    (void)fixture_tick(&w);
+    same(a.note, FILCH_OK);
+    same(host_stopped, FILCH_ESTATE);
+    fixture_end(&w);
+    office_close(&o);
+}
+
 static filch_err play_fail(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     (void)events;
@@ -1272,6 +1306,7 @@ int main(void)
         cmocka_unit_test(the_size_of_a_recording_has_a_bound),
         cmocka_unit_test(a_step_with_very_many_calls_is_replayed),
         cmocka_unit_test(a_replay_ends_where_a_pointer_is_needed),
+        cmocka_unit_test(a_stop_in_a_replay_inside_a_step_of_the_scheduler_is_refused),
         cmocka_unit_test(args_that_are_a_pointer_can_be_replaced),
         cmocka_unit_test(bad_recordings_are_refused_with_a_text),
         cmocka_unit_test(init_is_part_of_a_replay),

@@ -329,6 +329,150 @@ TEST(scheduler_can_be_ticked_inside_a_step_of_another)
     }
 }
 
+/* ---- a thread that is inside steps of several schedulers ---- */
+
+enum { NEST = 3 };
+
+/* The thread is inside a step of sched[0]; that step ticks sched[1], and so on. */
+static struct {
+    filch_sched *sched[NEST];
+    atomic_int   steps, closed, simulated;
+    filch_err    wrong; /* the last error that is not FILCH_ESTATE; FILCH_OK: none */
+} nest;
+
+/* Tries to stop and to tick the first `count` schedulers. */
+static void try_to_stop(int count)
+{
+    filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
+    for (int i = 0; i < count; i++) {
+        const filch_err errors[] = { filch_sched_stop(nest.sched[i], 0, NULL),
+                                     filch_sched_close(nest.sched[i], 0, NULL),
+                                     filch_sched_stop_with(nest.sched[i], &options, NULL),
+                                     filch_tick(nest.sched[i], 0, NULL) };
+        for (size_t k = 0; k < sizeof errors / sizeof *errors; k++) {
+            if (errors[k] != FILCH_ESTATE) nest.wrong = errors[k] != FILCH_OK ? errors[k] : FILCH_EINVAL;
+        }
+    }
+}
+
+/* Without arguments the depth of the process is 0. */
+static filch_err nest_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
+{
+    (void)ctx, (void)method;
+    *(int64_t *)self = filch_as_int(args);
+    return FILCH_OK;
+}
+
+/* In its first step the process ticks the next scheduler; the process of the last scheduler tries to stop them all. */
+static filch_err nest_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    int depth = (int)*(int64_t *)self;
+    if (count > 0) return events[0].type == FILCH_EVENT_CANCEL ? filch_done(out, filch_none()) : filch_idle(out);
+    if (depth + 1 < NEST && filch_tick(nest.sched[depth + 1], 0, NULL) != FILCH_OK) nest.wrong = FILCH_EUSER;
+    try_to_stop(depth + 1);
+    atomic_fetch_add(&nest.steps, 1);
+    return filch_idle(out);
+}
+
+/* Called in a stop of the last scheduler, by a step of the first. */
+static void nest_close(void *self)
+{
+    if (*(int64_t *)self != NEST - 1 || atomic_load(&nest.steps) < NEST) return;
+    try_to_stop(1);
+    atomic_fetch_add(&nest.closed, 1);
+}
+
+static const filch_type nest_type = {
+    .name = "nest", .size = sizeof(int64_t), .init = nest_init, .step = nest_step, .close = nest_close
+};
+
+/* Stops the last scheduler, in which the thread is not inside a step any more. */
+static filch_err stop_last_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    filch_err err = filch_sched_stop(nest.sched[NEST - 1], 0, NULL);
+    if (err != FILCH_EDEADLINE) nest.wrong = FILCH_EUSER;
+    return filch_done(out, filch_none());
+}
+
+static void nest_begin(int32_t workers, int depth)
+{
+    memset(&nest, 0, sizeof nest);
+    for (int i = 0; i < depth; i++) {
+        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+        nest.sched[i] = make(i == 0 ? workers : FILCH_NO_WORKERS, NULL, NULL, NULL, NULL);
+        options.args = filch_int(i);
+        if (i > 0) ok(filch_spawn(nest.sched[i], &nest_type, &options, NULL));
+    }
+}
+
+static bool nest_has_reached(atomic_int *count, int want)
+{
+    (void)!filch_tick(nest.sched[0], 0, NULL); /* refused if the scheduler has workers */
+    return atomic_load(count) == want;
+}
+
+/* Runs a process of `type` in the first scheduler until *count is `want`. */
+static void nest_run(const filch_type *type, atomic_int *count, int want)
+{
+    ok(filch_spawn(nest.sched[0], type, NULL, NULL));
+    until(nest_has_reached(count, want));
+}
+
+static const int32_t nest_workers[] = { FILCH_NO_WORKERS, 1, 2 };
+
+/* The step would wait for its own end, for 10 s or for ever. */
+TEST(a_stop_in_a_tick_inside_a_step_of_the_scheduler_is_refused_at_once)
+{
+    static const filch_type stops_last = { .name = "stops last", .step = stop_last_step };
+    for (size_t i = 0; i < sizeof nest_workers / sizeof *nest_workers; i++) {
+        nest_begin(nest_workers[i], NEST);
+        nest_run(&nest_type, &nest.steps, NEST);
+        same(nest.wrong, FILCH_OK);
+        nest_run(&stops_last, &nest.closed, 1);
+        same(filch_sched_stop(nest.sched[1], FILCH_SECONDS(30), NULL), FILCH_OK);
+        same(filch_sched_stop(nest.sched[0], FILCH_SECONDS(30), NULL), FILCH_OK);
+        same(nest.wrong, FILCH_OK);
+    }
+}
+
+static filch_err simulated_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self, (void)events, (void)count;
+    try_to_stop(1);
+    return filch_done(out, filch_none());
+}
+
+static filch_err simulate_one(filch_sched *sched, void *user)
+{
+    static const filch_type simulated = { .name = "simulated", .step = simulated_step };
+    (void)user;
+    try_to_stop(1);
+    return filch_spawn(sched, &simulated, NULL, NULL);
+}
+
+static filch_err simulates_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_sim_report report = FILCH_SIM_REPORT_INIT;
+    (void)self, (void)events, (void)count;
+    filch_err err = filch_sim_run(NULL, simulate_one, NULL, &report);
+    if (err != FILCH_OK || report.verdict != FILCH_SIM_OK) nest.wrong = FILCH_EUSER;
+    filch_sim_report_free(&report);
+    atomic_fetch_add(&nest.simulated, 1);
+    return filch_done(out, filch_none());
+}
+
+TEST(a_stop_in_a_simulation_inside_a_step_of_the_scheduler_is_refused_at_once)
+{
+    static const filch_type simulates = { .name = "simulates", .step = simulates_step };
+    for (size_t i = 0; i < sizeof nest_workers / sizeof *nest_workers; i++) {
+        nest_begin(nest_workers[i], 1);
+        nest_run(&simulates, &nest.simulated, 1);
+        same(filch_sched_stop(nest.sched[0], FILCH_SECONDS(30), NULL), FILCH_OK);
+        same(nest.wrong, FILCH_OK);
+    }
+}
+
 /* ---- memory ---- */
 
 TEST(each_scheduler_uses_its_own_allocator_and_only_that)
@@ -368,6 +512,8 @@ int main(void)
         cmocka_unit_test(yielded_sends_are_routed_too),
         cmocka_unit_test(schedulers_share_a_registry_and_the_last_one_frees_it),
         cmocka_unit_test(scheduler_can_be_ticked_inside_a_step_of_another),
+        cmocka_unit_test(a_stop_in_a_tick_inside_a_step_of_the_scheduler_is_refused_at_once),
+        cmocka_unit_test(a_stop_in_a_simulation_inside_a_step_of_the_scheduler_is_refused_at_once),
         cmocka_unit_test(each_scheduler_uses_its_own_allocator_and_only_that),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
