@@ -92,7 +92,8 @@ extern "C" {
 #define FILCH_VERSION_MINOR 1
 #define FILCH_VERSION_PATCH 0
 
-/* All times are in nanoseconds: points in time of the monotonic clock, or spans. */
+/* All times are in nanoseconds: points in time of the monotonic clock, or spans. On Linux the monotonic clock stands
+ * still while the machine is suspended: a sleep lasts that much longer, and a ticker counts no ticks for that time. */
 #define FILCH_MICROSECONDS(n) (1000u * (uint64_t)(n))
 #define FILCH_MILLISECONDS(n) (1000000u * (uint64_t)(n))
 #define FILCH_SECONDS(n) (1000000000u * (uint64_t)(n))
@@ -424,7 +425,8 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
 
 /* Advances the instance by the events that arrived. At its end the step chooses a status with one of filch_continue,
  * _wait, _idle, _done, _upgrade and returns what that function returned. A step that returns an error ends its process
- * with that error. The first step of a process may have no events. The steps of one process never run on two threads at
+ * with that error; one that returns FILCH_OK without a status ends it with FILCH_ENOSTATUS. The first step of a process
+ * may have no events. The steps of one process never run on two threads at
  * once. A step must not block.
  *
  * A step gets at most batch_max events: cancels, then completions and notices, then messages. However many completions
@@ -553,11 +555,13 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never.
  * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EDEAD     no such process (counted)            FILCH_EFOREIGN  a pid of another scheduler, no route
+ * Errors:  FILCH_EDEAD     no such process, or its host is gone (counted)
+ *          FILCH_EFOREIGN  a pid of another scheduler, no route
  *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  at the limit, policy is drop newest
  *          FILCH_ETOOBIG   `data` is larger than option `payload_max`, or than the whole mailbox may hold
  *          FILCH_ENOMEM    FILCH_EINVAL
- *          FILCH_ECLOSED   the scheduler is stopping (sends inside steps still work, so that processes can finish)
+ *          FILCH_ECLOSED   the scheduler is stopping (sends inside steps still work, so that processes can finish), or
+ * the host of `to` is stopping
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
@@ -617,7 +621,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 /* The functions by which a step chooses its status. If a step calls several, the last call counts. The step returns the
  * value that this call returned.
  *   continue  the process is ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
- *   wait      no step until one of its yields completes (or a cancel or notice comes): the next step gets completions,
+ *   wait      no step until one of its yields completes (or a cancel or notice comes), and FILCH_ENOYIELD ends the
+ *             process if none is outstanding: the next step gets completions,
  *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
  *             status
  *   idle      no step until any event arrives
@@ -814,7 +819,7 @@ enum {
 };
 
 /* Yields of the clock:
- *   sleep         completes after `delay_ns`, never early
+ *   sleep         completes after `delay_ns`, never early and never synchronously; with FILCH_FOREVER never
  *   timer         completes synchronously with an id (filch_as_int); sends one message with this `tag` after `delay_ns`
  *   ticker        completes synchronously with an id; sends a message with this `tag` every `period_ns` (> 0); unread
  *                 ticks are merged, `data` is their number
@@ -996,7 +1001,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid
 /* Links two processes. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error as its
  * result (filch_as_int). Processes that are linked with that other process then end in turn, with the first error as
  * their result. A process that traps links gets a FILCH_EVENT_LINK_DOWN instead of ending. When one of the two ends
- * without an error, the link is removed and nothing else happens. Two processes have one link at most: linking again is
+ * without an error, the link is removed and nothing else happens. A process that ends in a step ends with the result of
+ * that step, even if a linked process fails meanwhile. Two processes have one link at most: linking again is
  * FILCH_OK and changes nothing. Linking with an ended process has the same effect as if that process failed with
  * FILCH_EDEAD.
  *
@@ -1427,7 +1433,7 @@ typedef struct filch_options {
     uint32_t spin_yield;         /* after spin_tight: attempts with a sched_yield after each; 0: 12 */
     uint32_t spare;              /* must be 0 */
     uint64_t search_ns; /* after spin_yield: how long one worker continues to search before it parks; 0: 50 us, and
-                           shorter searches while wake-ups are far apart */
+                           while wake-ups are far apart shorter searches, with fewer of the attempts above */
     uint64_t           long_step_ns; /* longer steps are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
@@ -1570,7 +1576,8 @@ typedef struct filch_report {
  * Errors:  FILCH_OK         no process was ended by force
  *          FILCH_EDEADLINE  some processes were ended by force; everything is freed all the same
  *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
- *                           has not returned, or another stop is under way: the scheduler is still alive
+ *                           has not returned, or another stop is under way (then at once): the scheduler is still
+ *                           alive
  *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
  *                           scheduler: the stop would wait for its own thread. Also if that step ticks, stops,
  *                           simulates or replays another scheduler, in which the call is made
@@ -1891,8 +1898,8 @@ FILCH_API uint64_t filch_next_timeout(filch_sched *sched);
  *                    operation on a file runs on a thread of the work pool and is not interrupted: until it returns,
  *                    other commands on the file fail with FILCH_EBUSY; the bytes that it reads are dropped, and the
  *                    position of the file is not known afterwards; a file that it opens is closed
- *   FILCH_ECANCELLED by filch_yield_io_cancel or filch_yield_tag_cancel, or by closing the stream. A stop alone cancels
- *                    no operation
+ *   FILCH_ECANCELLED by filch_yield_io_cancel or filch_yield_tag_cancel, or by closing a stream that is no file. A stop
+ *                    alone cancels no operation. A write to a file is carried out even if its process ends
  *   FILCH_ESTREAM  FILCH_EBUSY  FILCH_EREFUSED  FILCH_EINUSE  FILCH_ENOHOST  FILCH_EFILES  FILCH_ENOFILE  FILCH_EACCESS
  *   FILCH_EINVAL     not an address, or not possible for this kind of stream: reading from a listener, for example
  *   FILCH_ENOSPACE   the device or a quota is full: a part may have been written       FILCH_EIO  the device failed
@@ -2019,14 +2026,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
                                                      uint64_t timeout_ns);
 
 /* Shutdown: ends the writing side, so that the other side reads FILCH_EEND; reading continues.
- * Close: closes the stream; its outstanding commands are cancelled. A file is closed on the work pool, and the close
- * may return the error of an earlier write: some systems report only at the close that the device was full
- * (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any case. If a file is closed while one of its commands is
- * outstanding, or by the end of its process, the error is not reported: sync it first (filch_yield_sync).
- * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; io cancel completes with their
- * number. A call on a file that has begun is not interrupted: until it returns, commands on the file fail with
- * FILCH_EBUSY. The yields of a step are carried out in order: one step can cancel, write and close. Yields that have no
- * stream yet are cancelled by filch_yield_tag_cancel.
+ * Close: closes the stream; its outstanding commands are cancelled, except a command on a file, which completes later
+ * with its own result. A file is closed on the work pool, and the close may return the error of an earlier write: some
+ * systems report only at the close that the device was full (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any
+ * case. If a file is closed while one of its commands is outstanding, or by the end of its process, the error is not
+ * reported: sync it first (filch_yield_sync). Io cancel: the outstanding commands of the stream complete with
+ * FILCH_ECANCELLED; io cancel completes with their number. A call on a file that has begun is not interrupted: until it
+ * returns, commands on the file fail with FILCH_EBUSY. The yields of a step are carried out in order: one step can
+ * cancel, write and close. Yields that have no stream yet are cancelled by filch_yield_tag_cancel.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
