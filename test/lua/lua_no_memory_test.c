@@ -458,6 +458,17 @@ static const char *const programs[] = {
     "assert(supervisor.start_child(top, { worker, long, id = 'late' }))\n"
     "assert(#supervisor.children(top) == 3)\n"
     "assert(supervisor.stop_child(top, 'late') and supervisor.stop(top))\n",
+    /* __close handlers that wait after an error */
+    "local function waits(name) return setmetatable({}, { __close = function(_, why) time.sleep(1e-6) error(why .. "
+    "name, "
+    "0) end }) end\n"
+    "local none, why = process.exec(function() local a <close> = waits('a') local b <close> = waits('b') error('x', 0) "
+    "end)\n"
+    "assert(none == nil and (why:find('xba', 1, true) or why:find('memory', 1, true)), why)\n"
+    "none, why = pcall(coroutine.wrap(function() local a <close> = waits('a') local b <close> = waits('b') error('x', "
+    "0) "
+    "end))\n"
+    "assert(not none and why:find('xba', 1, true), why)\n",
     /* jobs on the thread pool: short and long results and errors; jobs that no task awaits, whether they have begun or
      * not */
     "local long, b = ('l'):rep(20000), blob.new(('b'):rep(30000))\n"

@@ -244,6 +244,20 @@ TEST(a_task_cannot_await_itself)
                        "assert(not pcall(channel.inbox) and not pcall(t.await, 5))\n");
 }
 
+/* The handlers run after the hook that notes them was replaced by the hook that interrupts the process. */
+TEST(a_close_handler_that_runs_after_an_error_is_interrupted)
+{
+    fixture_passes(&w,
+                   "local function wait(f) return function()\n"
+                   "  local guard <close> = setmetatable({}, { __close = function()\n"
+                   "    local done = false task.spawn(function() done = true end) while not done do end\n"
+                   "  end }) f() end end\n"
+                   "local function fails() error('failed', 0) end\n"
+                   "local none, why = process.exec(wait(fails)) assert(none == nil and why:find('failed', 1, true))\n"
+                   "assert(process.exec(wait(function() process.exit(5) end)) == 5)\n"
+                   "none, why = pcall(coroutine.wrap(wait(fails))) assert(not none and why:find('failed', 1, true))\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +279,8 @@ int main(void)
                                         fixture_close_shared),
         cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
         cmocka_unit_test_setup_teardown(a_task_cannot_await_itself, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(a_close_handler_that_runs_after_an_error_is_interrupted, open_fixture,
+                                        fixture_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

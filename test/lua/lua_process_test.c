@@ -227,6 +227,70 @@ TEST(error_objects_of_every_type_are_reported)
     }
 }
 
+/* Regression: if the error was not inside pcall, a __close handler that waits failed, its error "cannot wait here"
+ * replaced the error of the process, and what it waited for was not done. */
+TEST(a_close_handler_may_wait_when_its_process_fails)
+{
+    fixture_passes(
+        &w,
+        "local lock = process.spawn(function()\n"
+        "  local seen = ''\n"
+        "  while true do\n"
+        "    local m, from = process.receive()\n"
+        "    if m == 'seen' then process.reply(from, seen) seen = '' else seen = seen .. m process.reply(from, true) "
+        "end\n"
+        "  end\n"
+        "end)\n"
+        "local function seen(what) local got = process.request(lock, 'seen') assert(got == what, got) end\n"
+        "local function held(name, words)\n"
+        "  local function close(_, why)\n"
+        "    why = tostring(why):gsub('^test:%d+: ', '')\n"
+        "    assert(process.request(lock, name .. '(' .. why .. ')'))\n"
+        "    if words then error(words, 0) end\n"
+        "  end\n"
+        "  return setmetatable({}, { __close = name == 'c' and setmetatable({}, { __call = function(_, ...) close(...) "
+        "end }) or close })\n"
+        "end\n"
+        "local function has(text, ...) for _, what in ipairs { ... } do assert(text:find(what, 1, true), text) end "
+        "end\n"
+        /* the error of the process stays, with its traceback; the handlers run from the last variable to the first */
+        "local none, why = process.exec(function() local a <close> = held('a') local c <close> = held('c')\n"
+        "  local function broken(x) local b <close> = held('b') return x.field end\n"
+        "  broken() end)\n"
+        "assert(none == nil) has(why, 'attempt to index a nil value', \"in local 'broken'\", 'stack traceback')\n"
+        "local reason = \"(attempt to index a nil value (local 'x'))\" seen('b' .. reason .. 'c' .. reason .. 'a' .. "
+        "reason)\n"
+        /* the error of a handler replaces the error before it */
+        "none, why = process.exec(function() local a <close> = held('a') local b <close> = held('b', 'second') local c "
+        "<close> = held('c', 'first') error('zero') end)\n"
+        "assert(none == nil) has(why, 'second\\nstack traceback') seen('c(zero)b(first)a(second)')\n"
+        "none, why = process.exec(function() local a <close> = held('a') error(nil) end)\n"
+        "has(why, 'nil') seen('a(nil)')\n"
+        "none, why = process.exec(function() local a <close> = setmetatable({}, { __close = function(...) assert("
+        "select('#', ...) == 2) process.request(lock, select(2, ...)) end }) error('x', 0) end)\n"
+        "has(why, 'x') seen('x')\n"
+        "none, why = process.exec(function() local a <close> = setmetatable({}, { __close = function(self, ...) "
+        "process.request(lock, (...)) end }) error('y', 0) end)\n"
+        "has(why, 'y') seen('y')\n"
+        /* process.exit and a cancel */
+        "assert(process.exec(function() local a <close> = held('a', 'ignored') local b <close> = held('b', 'ignored') "
+        "process.exit(7) end) == 7)\n"
+        "seen('b(exit)a(ignored)')\n"
+        "local pid = process.spawn_monitored(function() local a <close> = held('a') process.receive() end)\n"
+        "time.sleep('1ms') process.cancel(pid) has(process.receive({ event = 'exit' }).error, 'cancelled') "
+        "seen('a(cancelled)')\n"
+        /* coroutine.wrap */
+        "for _ = 1, 2 do\n"
+        "  local fine, text = pcall(coroutine.wrap(function() local a <close> = held('a') local b <close> = held('b', "
+        "'second') time.sleep(0) error('first') end))\n"
+        "  assert(not fine) has(text, 'second') seen('b(first)a(second)')\n"
+        "  fine, text = pcall(coroutine.wrap(function() local a <close> = held('a') error({ text = 'table' }) end))\n"
+        "  assert(not fine and text.text == 'table') process.request(lock, 'seen')\n"
+        "  fine, text = pcall(coroutine.wrap(function() error('none') end)) assert(not fine) has(text, 'none')\n"
+        "end\n"
+        "process.terminate(lock)\n");
+}
+
 TEST(the_result_of_a_process_is_its_return_value)
 {
     fixture_passes(&w, "return 42");
@@ -344,6 +408,7 @@ int main(void)
         T(a_wait_may_be_inside_pcall_metamethods_iterators_and_coroutines),
         T(errors_carry_file_line_and_traceback),
         T(error_objects_of_every_type_are_reported),
+        T(a_close_handler_may_wait_when_its_process_fails),
         T(the_result_of_a_process_is_its_return_value),
         T(a_cancel_raises_an_error_where_the_process_waits),
         T(many_short_timeouts_leave_no_timers_behind),

@@ -3,9 +3,9 @@
  *
  * A step has a *slice*. When the slice is over, the process yields where Lua can yield: in its Lua code, and in those
  * loops of Filch's C functions that keep their state in the Lua state. Where Lua cannot yield (in a metamethod or
- * callback that C calls, in a __close handler after an error, while the text of an error is made), the process may go
- * on for `runaway_ns` of its thread's processor time, counted from the moment when it was first late at such a place.
- * Then its *budget* is spent, and the process ends.
+ * callback that C calls, in a __close handler that coroutine.close runs, while the text of an error is made), the
+ * process may go on for `runaway_ns` of its thread's processor time, counted from the moment when it was first late at
+ * such a place. Then its *budget* is spent, and the process ends.
  *
  * INVARIANT  a spent budget is final: fli_lua_proc.runaway is never cleared, no protected call catches the error, no
  *            error handler and no __close runs Lua code after it. A hook stays set that raises the error again at the

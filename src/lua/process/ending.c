@@ -182,15 +182,30 @@ static filch_err end_exit(fli_lua_proc *p)
     return err == FILCH_OK ? FILCH_OK : fail_plain(p, err);
 }
 
-/* Runs the pending __close handlers of L, and then makes the text of the error. Both may run Lua code, so p->running is
- * set: the watchdog finds L, and the budget limits the code. If the budget is spent already, runs no Lua code, because
- * the hook that raised the error may have left L without hooks. Returns the size of the text without a traceback. */
+/* What is known of the error of a main task before its __close handlers run: they run after its calls have been left.
+ */
+typedef struct fli_lua_failure {
+    filch_err error; /* FILCH_ECANCELLED or FILCH_LUA_EERROR */
+    size_t    size;
+    char      trace[];
+} fli_lua_failure;
+
+static fli_lua_failure *failure_of(const fli_lua_proc *p)
+{
+    return p->rare != NULL ? p->rare->failure : NULL;
+}
+
+/* Runs the pending __close handlers of L, unless fli_lua_end_later() has closed L, and then makes the text of the
+ * error. Both may run Lua code, so p->running is set: the watchdog finds L, and the budget limits the code. If the
+ * budget is spent already, runs no Lua code, because the hook that raised the error may have left L without hooks.
+ * Returns the size of the text without a traceback. */
 static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
 {
     size_t said = 0;
     p->no_yield++;
     fli_store_rlx(&p->running, L);
-    if (!p->runaway) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
+    bool closed = failure_of(p) != NULL && lua_status(L) == LUA_OK;
+    if (!p->runaway && !closed) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
     /* L's stack is empty if L could not be resumed at all: then closing L has dropped the error. */
     if (!fli_lua_is_final(p) && lua_gettop(L) == 0) add_text(words, "(an error object without a text)");
     else if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
@@ -206,16 +221,43 @@ static void add_limit(fli_lua_bytes *words, const char *format, unsigned long lo
     add_text(words, text);
 }
 
+/* Returns the error code for the error on top of L's stack. */
+static filch_err code_of(lua_State *L)
+{
+    bool was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0 &&
+                         lua_rawlen(L, -1) == strlen("cancelled");
+    return was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
+}
+
+bool fli_lua_end_later(fli_lua_proc *p, int status)
+{
+    lua_State *L = p->main.L;
+    (void)fli_lua_ends_with(p, status);
+    if (p->out_of_memory || p->runaway || p->next != NULL || lua_status(L) == LUA_OK) return false;
+    if (failure_of(p) != NULL || fli_lua_rarely(p) == NULL) return false;
+    fli_lua_bytes trace;
+    fli_lua_bytes_init(&trace, TEXT_MAX);
+    if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
+    fli_lua_failure *failure = malloc(sizeof *failure + trace.size);
+    if (failure != NULL) {
+        *failure = (fli_lua_failure){ .error = code_of(L), .size = trace.size };
+        memcpy(failure->trace, trace.at, trace.size);
+        p->rare->failure = failure;
+    }
+    fli_lua_bytes_fini(&trace);
+    return failure != NULL && fli_lua_closing_main(p);
+}
+
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words, size_t *without)
 {
-    fli_lua_bytes trace, said;
+    fli_lua_bytes          trace, said;
+    const fli_lua_failure *failure = failure_of(p);
     fli_lua_bytes_init(&trace, TEXT_MAX);
     fli_lua_bytes_init(&said, TEXT_MAX);
     (void)fli_lua_ends_with(p, status);
-    if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
-    bool was_cancelled = lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), "cancelled") == 0 &&
-                         lua_rawlen(L, -1) == strlen("cancelled");
-    filch_err error = was_cancelled ? FILCH_ECANCELLED : FILCH_LUA_EERROR;
+    if (failure != NULL) (void)fli_lua_bytes_add(&trace, failure->trace, failure->size);
+    else if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
+    filch_err error = failure != NULL ? failure->error : code_of(L);
     size_t    without_trace = close_and_say(p, L, &said);
     if (p->out_of_memory) {
         add_limit(words,

@@ -13,6 +13,7 @@
 
 #include <lauxlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/prng.h"
@@ -230,7 +231,10 @@ void fli_lua_close(void *self)
     for (fli_lua_saved *saved = p->saved; saved != NULL; saved = saved->next) filch_drop(&saved->data);
     for (fli_lua_task *task = p->tasks; task != NULL; task = task->next) filch_drop(&task->answer);
     filch_drop(&p->main.answer);
-    if (p->rare != NULL) filch_drop(&p->rare->result);
+    if (p->rare != NULL) {
+        filch_drop(&p->rare->result);
+        free(p->rare->failure);
+    }
     fli_lua_jobs_forget(p);
     fli_lua_code_drop(p->code);
     fli_lua_code_forget(p);
@@ -320,6 +324,7 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
         fli_lua_task_end(p, task);
         return FILCH_OK;
     }
+    if (status != LUA_OK && task == &p->main && fli_lua_end_later(p, status)) return FILCH_OK;
     *over = true;
     return status == LUA_OK ? fli_lua_end_done(p, results) : fli_lua_end_failed(p, task, status);
 }

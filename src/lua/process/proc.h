@@ -94,6 +94,9 @@ typedef struct fli_lua_rare {
     /* number of kept messages that must be received before the cancel sent by a stop is raised; 0: no cancel is
      * delayed */
     uint32_t deferred_cancel;
+    /* the error of the main task, whose __close handlers run before the process ends; allocated by malloc; NULL: none
+     */
+    struct fli_lua_failure *failure;
 } fli_lua_rare;
 
 /* A coroutine that has resumed another one. Lies on the C stack while the resumed coroutine runs. */
@@ -133,8 +136,9 @@ typedef struct fli_lua_proc {
     const char *spent;    /* text that says why the budget is spent; NULL: it is not spent */
     const void *stack; /* address on the C stack where this step began, or where the outer step began, if this code runs
                           inside the step of another process; NULL: no step has begun */
-    lua_State *closing;  /* the coroutine that runs its __close handlers now; NULL: none */
-    uint64_t   stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
+    lua_State              *closing;      /* the coroutine that runs its __close handlers now; NULL: none */
+    struct fli_lua_closing *closing_list; /* the handlers that are being noted, see closing.c; NULL: none */
+    uint64_t stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
     union {
         /* processor time when this step, being late, last checked the budget or first had a large stack grow; 0: it
          * did neither */
@@ -336,9 +340,27 @@ filch_err fli_lua_fail(fli_lua_proc *p, filch_err error, const void *text, size_
 /* Pushes the error at index 1, a string, with a traceback of L without its two innermost levels. Notes in the task
  * where the words of the script end: only they are escaped in reports (task->trace, task->said). */
 void fli_lua_push_trace(lua_State *L, fli_lua_task *task);
+/* Called when the main task has failed with `status`. Returns true if its pending __close handlers must run before the
+ * process ends: the main task is then ready. */
+bool fli_lua_end_later(fli_lua_proc *p, int status);
 /* Runs the pending __close handlers of L, unless the budget is spent. Writes the text of the error with its traceback
  * to `words`, the size of the text without the traceback to *without, and returns the error code. */
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words, size_t *without);
+
+/* ---- closing.c ------------------------------------------------------------------------------------------------- */
+
+/* Closes the coroutine `co`, which has failed, but only notes its pending __close handlers. Returns true if there are
+ * any: then the list of them and the error are pushed on L (which may be `co`), and fli_lua_closing_go_on() runs them.
+ * Returns false if the coroutine is closed: its error is on top of the stack of `co`, or on top of L's stack if
+ * memory or the budget have run out. */
+bool fli_lua_closing_begin(lua_State *L, fli_lua_proc *p, lua_State *co);
+/* Runs the handlers, which may wait, and raises the error of the coroutine, or of the last handler that failed. Begins
+ * with `called` 0. The stack holds only the list, the error, and a text that is written before an error that is a
+ * string. */
+int fli_lua_closing_go_on(lua_State *L, int status, lua_KContext called);
+/* Does what fli_lua_closing_begin() does for the coroutine of the main task. If there are handlers, makes the main task
+ * ready to run them. */
+bool fli_lua_closing_main(fli_lua_proc *p);
 
 /* ---- upgrade.c ----------------------------------------------------------------------------------------------- */
 

@@ -133,7 +133,16 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
     }
     fli_lua_proc *p = fli_lua_self(L);
     if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` the error of `co`, or of a __close handler */
+    if (fli_lua_can_wait(L, p)) {
+        lua_settop(L, 0);
+        if (fli_lua_closing_begin(L, p, co)) {
+            luaL_where(L, 1);
+            return fli_lua_closing_go_on(L, LUA_OK, 0);
+        }
+        if (lua_gettop(L) > 0) return fli_lua_raise_final(L, p);
+    } else {
+        (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` the error of `co`, or of a __close handler */
+    }
     lua_xmove(co, L, 1);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {
