@@ -27,6 +27,19 @@ static int open_fixture(void **state)
     return 0;
 }
 
+/* Opens a fixture as open_fixture() does, in which code that cannot be interrupted may run for 100 s. */
+static int open_patient_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.watch = FILCH_LUA_WATCH_COUNT;
+    options.count = 1;
+    options.slice_ns = 1;
+    options.runaway_ns = FILCH_SECONDS(100);
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
 /* Opens a fixture without frequent interruptions. It is for tests with many active calls, because each interruption
  * walks over all active calls. */
 static int open_uninterrupted_fixture(void **state)
@@ -258,6 +271,29 @@ TEST(a_close_handler_that_runs_after_an_error_is_interrupted)
                    "none, why = pcall(coroutine.wrap(wait(fails))) assert(not none and why:find('failed', 1, true))\n");
 }
 
+/* Regression: if another task changed the table during a pause of json.encode, the error was "invalid key to 'next'",
+ * and a list that had become shorter was written with nulls. */
+TEST(an_encoder_says_that_another_task_changed_its_table)
+{
+    /* The loop of 40 rounds is interrupted at each second instruction, so the encoder has begun when the table changes.
+     * The change is made inside tostring, where it is not interrupted, before the encoder has written the table. */
+    fixture_passes(
+        &w, "local function changed(make, change)\n"
+            "  for name, encode in pairs { ['json.encode'] = json.encode, ['msgpack.encode'] = msgpack.encode } do\n"
+            "    local inner = make()\n"
+            "    local at_once = setmetatable({}, { __tostring = function() change(inner) return '' end })\n"
+            "    local value = { { k = 1, inner } }\n"
+            "    task.spawn(function() for i = 1, 40 do end tostring(at_once) end)\n"
+            "    local fine, why = pcall(encode, value)\n"
+            "    assert(not fine and why:find(name .. ': a table was changed while it was written', 1, true), name)\n"
+            "  end\n"
+            "end\n"
+            "changed(function() local t = {} for i = 1, 10000 do t['k' .. i] = i end return t end, function(t)\n"
+            "  for i = 1, 10000 do t['k' .. i] = nil end collectgarbage() for i = 1, 15000 do t[-i] = i end end)\n"
+            "changed(function() local t = {} for i = 1, 10000 do t[i] = i end return t end,\n"
+            "  function(t) for i = 1, 200 do t[#t] = nil end end)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +315,8 @@ int main(void)
                                         fixture_close_shared),
         cmocka_unit_test(a_simulation_finds_a_race_of_three_instructions),
         cmocka_unit_test_setup_teardown(a_task_cannot_await_itself, open_fixture, fixture_close_shared),
+        cmocka_unit_test_setup_teardown(an_encoder_says_that_another_task_changed_its_table, open_patient_fixture,
+                                        fixture_close_shared),
         cmocka_unit_test_setup_teardown(a_close_handler_that_runs_after_an_error_is_interrupted, open_fixture,
                                         fixture_close_shared),
     };

@@ -20,6 +20,7 @@
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
+#include "lua/value/fields.h"
 #include "lua/value/null.h"
 #include "lua/value/text.h"
 
@@ -28,7 +29,8 @@
 /* Stack indexes while a value is written: the value, the encoder (STATE), the text written so far, and then for each
  * open table the table and its last key. All data of the call is on the Lua stack, so that a long call can be
  * suspended. */
-enum { STATE = 2, TEXT = 3, ROUNDS = 64 };
+/* FIRST_TABLE: the first open table; above each open table is its last key. */
+enum { STATE = 2, TEXT = 3, FIRST_TABLE = 4, ROUNDS = 64 };
 
 typedef struct open_table {
     lua_Integer at, length; /* `at`: number of values written so far; `length`: length of an array, -1 for an object */
@@ -162,7 +164,8 @@ static bool encode_next(lua_State *L, open_table *open)
     if (open->length >= 0) {
         if (open->at == open->length) return false;
         if (open->at++ > 0) add(L, ",", 1);
-        lua_rawgeti(L, table, open->at);
+        /* array_length() has found a value at each place */
+        if (lua_rawgeti(L, table, open->at) == LUA_TNIL) (void)fli_lua_refuse_change(L, "json.encode");
         return true;
     }
     if (lua_next(L, table) == 0) return lua_pushnil(L), false;
@@ -193,7 +196,13 @@ static int run_encode(lua_State *L, encoder *e)
 static int go_on_encode(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status, (void)ctx;
-    return run_encode(L, lua_touserdata(L, STATE));
+    encoder *e = lua_touserdata(L, STATE);
+    /* Another task may have changed the tables during the pause. */
+    for (int i = 0; i < e->depth; i++) {
+        int table = FIRST_TABLE + 2 * i;
+        if (e->open[i].length < 0) fli_lua_check_next(L, table, table + 1, "json.encode");
+    }
+    return run_encode(L, e);
 }
 
 static int json_encode(lua_State *L)

@@ -20,6 +20,7 @@
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
+#include "lua/value/fields.h"
 #include "lua/value/null.h"
 #include "lua/value/path.h"
 
@@ -253,11 +254,16 @@ static bool push_next(writer *w)
     bool        more = open->is_array ? open->at < open->count : lua_next(L, key - 1) != 0;
     if (!more) {
         if (!open->is_array) lua_pushnil(L);
-        if (open->at != open->count) luaL_error(L, "msgpack.encode: a table was changed while it was written");
+        if (open->at != open->count) (void)fli_lua_refuse_change(L, "msgpack.encode");
         return false;
     }
     open->at++;
-    if (open->is_array) return lua_rawgeti(L, key - 1, (lua_Integer)open->at), true;
+    if (open->is_array) {
+        /* count_fields() has found a value at each place */
+        if (lua_rawgeti(L, key - 1, (lua_Integer)open->at) == LUA_TNIL)
+            (void)fli_lua_refuse_change(L, "msgpack.encode");
+        return true;
+    }
     if (lua_istable(L, key)) refuse(w, "a table cannot be a key");
     put_value(w, key);
     return true;
@@ -296,7 +302,13 @@ static int run_encode(lua_State *L, writer *w)
 static int go_on_encode(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status, (void)ctx;
-    return run_encode(L, lua_touserdata(L, WRITER));
+    writer *w = lua_touserdata(L, WRITER);
+    /* Another task may have changed the tables during the pause. */
+    for (int i = 0; i < w->depth; i++) {
+        int table = FIRST_TABLE + 2 * i;
+        if (!w->open[i].is_array) fli_lua_check_next(L, table, table + 1, "msgpack.encode");
+    }
+    return run_encode(L, w);
 }
 
 static int msgpack_encode(lua_State *L)
