@@ -4,6 +4,7 @@
 #include <lua.h>
 
 #include "lua/fixture.h"
+#include "lua/host/host.h"
 
 static fixture    w;
 static atomic_int in_jobs, gate;
@@ -39,19 +40,35 @@ static int inside(lua_State *L)
     return 1;
 }
 
+/* Lua function: returns the bytes that count in the memory of all processes together. */
+static int held(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)fli_load_rlx(&w.lua->total.held));
+    return 1;
+}
+
+/* Lua function: occupies the worker, so that the process takes no result, until at most `n` bytes are held. */
+static int await_held(lua_State *L)
+{
+    uint64_t n = (uint64_t)luaL_checkinteger(L, 1);
+    until(fli_load_rlx(&w.lua->total.held) <= n);
+    return 0;
+}
+
 static void add_functions(lua_State *L, void *user)
 {
-    static const luaL_Reg all[] = {
-        { "block", block }, { "enter", enter }, { "let_go", let_go }, { "inside", inside }, { NULL, NULL }
-    };
+    static const luaL_Reg all[] = { { "block", block },   { "enter", enter }, { "let_go", let_go },
+                                    { "inside", inside }, { "held", held },   { "await_held", await_held },
+                                    { NULL, NULL } };
     (void)user;
     luaL_setfuncs(L, all, 0);
 }
 
-static int open_fixture(void **state)
+static int open_with(void **state, size_t memory_total)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
     *state = &w;
+    options.memory_total = memory_total;
     options.slice_ns = FILCH_MILLISECONDS(2);
     options.open = add_functions;
     options.memory_max = 16 << 20;
@@ -59,6 +76,16 @@ static int open_fixture(void **state)
     atomic_store(&gate, 0);
     fixture_open(&w, 1, &options);
     return 0;
+}
+
+static int open_fixture(void **state)
+{
+    return open_with(state, 0);
+}
+
+static int open_limited(void **state)
+{
+    return open_with(state, 24 << 20);
 }
 
 TEST(a_job_returns_its_result_or_an_error)
@@ -208,6 +235,110 @@ TEST(jobs_run_and_end_in_a_simulation)
     filch_lua_code_drop(w.lua, code);
 }
 
+/* Occupies all threads of the pool, so that further jobs wait. fill(s) starts jobs with the argument `s`, each in a
+ * task, until one is refused, and returns the number of jobs that wait, and the reason of the refusal. */
+#define FILL                                                                                                     \
+    "for i = 1, 4 do task.spawn(function() work.run(function() block() end) end) end\n"                          \
+    "while inside() < 4 do time.sleep('1ms') end\n"                                                              \
+    "local tasks = {}\n"                                                                                         \
+    "local function fill(s)\n"                                                                                   \
+    "  local n, why = 0, nil\n"                                                                                  \
+    "  repeat\n"                                                                                                 \
+    "    local t = task.spawn(function() local ok, r = pcall(work.run, function(s) return #s end, s) if not ok " \
+    "then why = r return end return r end)\n"                                                                    \
+    "    time.sleep('1ms')\n"                                                                                    \
+    "    if why == nil then n = n + 1 tasks[n] = t end\n"                                                        \
+    "  until why ~= nil or n == 100\n"                                                                           \
+    "  return n, why\n"                                                                                          \
+    "end\n"
+
+TEST(arguments_of_waiting_jobs_count_in_the_memory_of_their_process)
+{
+    fixture_passes(&w, FILL
+                   "local s, before = ('x'):rep(900000), held()\n"
+                   "local n, why = fill(s)\n"
+                   "assert(n > 5 and n < 18, n)\n"
+                   "assert(why:find('not enough memory for the job: the process may hold 16777216 bytes', 1, true), "
+                   "why)\n"
+                   "assert(held() - before > n * 900000)\n"
+                   "let_go()\n"
+                   "for i = 1, n do assert(tasks[i]:await() == #s) end\n"
+                   "assert(held() - before < 900000, held() - before)\n"
+                   /* the memory of the jobs can be used again */
+                   "local all = {} for i = 1, 10 do all[i] = ('x'):rep(900000) .. i end\n");
+}
+
+/* A blob has its bytes outside the process, and all jobs that wait refer to the blob. */
+TEST(blobs_that_waiting_jobs_refer_to_count_in_the_memory_of_their_process)
+{
+    fixture_passes(&w, FILL "local n, why = fill({ blob.new(('x'):rep(900000)) })\n"
+                            "assert(n > 5 and n < 18, n)\n"
+                            "assert(why:find('not enough memory for the job: the process may hold', 1, true), why)\n"
+                            "let_go()\n");
+}
+
+/* Each of two processes is within its own limit of 16 MiB. */
+TEST(arguments_of_waiting_jobs_count_in_the_memory_of_all_processes)
+{
+    fixture_passes(&w,
+                   FILL "local me = process.self()\n"
+                        "process.spawn(function()\n"
+                        "  local s = ('x'):rep(900000)\n"
+                        "  for i = 1, 13 do task.spawn(function() work.run(function(s) end, s) end) end\n"
+                        "  process.send(me, 'waiting')\n"
+                        "  process.receive()\n"
+                        "end)\n"
+                        "assert(process.receive() == 'waiting')\n"
+                        "while held() < 13 * 900000 do time.sleep('1ms') end\n"
+                        "local n, why = fill(('x'):rep(900000))\n"
+                        "assert(n > 1 and n < 14, n)\n"
+                        "assert(why:find('not enough memory for the job: all processes together may hold 25165824', 1, "
+                        "true), why)\n"
+                        "let_go()\n");
+}
+
+/* A job that no task waits for stays in the queue of the pool, but without its arguments. */
+TEST(arguments_of_a_queued_job_are_freed_when_its_task_stops_waiting)
+{
+    fixture_passes(&w, FILL "local s, before = ('x'):rep(900000), held()\n"
+                            "for i = 1, 100 do\n"
+                            "  local r, why = work.run { function() enter() end, s, timeout = '1ms' }\n"
+                            "  assert(r == nil and why == 'timeout', why)\n"
+                            "end\n"
+                            "assert(held() - before < 4000000, held() - before)\n"
+                            "let_go()\n"
+                            "while inside() > 0 do time.sleep('1ms') end\n"
+                            "assert(work.run(function() return 7 end) == 7)\n"
+                            "assert(inside() == 0)\n");
+}
+
+TEST(arguments_of_waiting_jobs_are_freed_when_their_process_ends)
+{
+    fixture_passes(&w, FILL "local before = held()\n"
+                            "local pid = process.spawn_monitored(function()\n"
+                            "  local s = ('x'):rep(900000)\n"
+                            "  for i = 1, 8 do task.spawn(function() work.run(function(s) end, s) end) end\n"
+                            "  process.receive()\n"
+                            "end)\n"
+                            "while held() - before < 8000000 do time.sleep('1ms') end\n"
+                            "process.terminate(pid)\n"
+                            "process.receive { event = 'exit' }\n"
+                            "while held() - before > 900000 do time.sleep('1ms') end\n"
+                            "let_go()\n");
+}
+
+/* The arguments of a job are freed before the process takes the result. */
+TEST(arguments_of_a_job_are_freed_when_the_job_has_run)
+{
+    fixture_passes(&w, FILL "local s = ('x'):rep(900000)\n"
+                            "local before = held()\n"
+                            "local t = task.spawn(function() return work.run(function(s) return #s end, s) end)\n"
+                            "while held() - before < 900000 do time.sleep('1ms') end\n"
+                            "let_go()\n"
+                            "await_held(before + 400000)\n"
+                            "assert(t:await() == 900000)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +351,13 @@ int main(void)
         T(a_full_work_queue_is_reported),
         T(stopping_the_scheduler_stops_running_and_queued_jobs),
         T(jobs_run_and_end_in_a_simulation),
+        T(arguments_of_waiting_jobs_count_in_the_memory_of_their_process),
+        T(blobs_that_waiting_jobs_refer_to_count_in_the_memory_of_their_process),
+        T(arguments_of_a_queued_job_are_freed_when_its_task_stops_waiting),
+        T(arguments_of_waiting_jobs_are_freed_when_their_process_ends),
+        T(arguments_of_a_job_are_freed_when_the_job_has_run),
+        cmocka_unit_test_setup_teardown(arguments_of_waiting_jobs_count_in_the_memory_of_all_processes, open_limited,
+                                        fixture_close_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,6 +86,11 @@ void fli_lua_bytes_fini(fli_lua_bytes *bytes)
     if (bytes->refs.at != NULL) fli_lua_refs_fini(&bytes->refs);
 }
 
+size_t fli_lua_bytes_allocated(const fli_lua_bytes *bytes)
+{
+    return (bytes->at != bytes->first ? bytes->room : 0) + fli_lua_refs_allocated(&bytes->refs);
+}
+
 static bool grow(fli_lua_bytes *bytes, size_t more)
 {
     if (more > bytes->max || bytes->size > bytes->max - more) return false;

@@ -66,6 +66,8 @@ typedef struct fli_lua_refusal {
 
 void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max);
 void fli_lua_bytes_fini(fli_lua_bytes *bytes);
+/* Returns the number of bytes that were allocated for `bytes`, without the blocks that they refer to. */
+size_t fli_lua_bytes_allocated(const fli_lua_bytes *bytes);
 /* Appends `size` bytes. Returns false if memory is short or the limit would be exceeded. */
 bool fli_lua_bytes_add(fli_lua_bytes *bytes, const void *from, size_t size);
 /* Makes a payload of the bytes. Few bytes stay in the struct `bytes`, and *out only refers to them; many bytes are

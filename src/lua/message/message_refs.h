@@ -25,6 +25,12 @@ typedef struct fli_lua_refs {
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number);
 void fli_lua_refs_fini(fli_lua_refs *refs);
 
+/* Returns the number of bytes that were allocated for the list itself, without its blocks. */
+static inline size_t fli_lua_refs_allocated(const fli_lua_refs *refs)
+{
+    return refs->room * sizeof *refs->at;
+}
+
 /* Makes one payload of `bytes` (allocated by malloc) and `refs`. *out gets one reference to the payload. Returns true
  * if the payload owns `bytes` and the references in `refs` now; returns false, and changes nothing, if memory is
  * short. */

@@ -6,10 +6,15 @@
  * work.run is an ordinary call for the program; the process waits without occupying a worker. The function gets copies
  * of its upvalues and arguments, as a spawned process does. But it does not run in a process, so it cannot send,
  * receive or wait. See work.h for the ownership of a job.
+ *
+ * INVARIANT  the arguments of a job count in the memory of all processes together (`counted`) until they are freed, and
+ * in the memory of the process (`charged`) while a task waits for the job. A job that no task waits for has arguments
+ *            only while it runs.
  */
 #include "lua/process/work.h"
 
 #include <lauxlib.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +32,9 @@ typedef struct fli_lua_job {
     struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
     struct fli_lua_job *sister, **link; /* list of all jobs for which the process `self` waits */
     fli_lua_start       start;
-    fli_lua_bytes       bytes; /* bytes that `start` refers to */
+    fli_lua_bytes       bytes;   /* bytes that `start` refers to */
+    size_t              charged; /* bytes charged to the heap of the process that waits */
+    size_t              counted; /* bytes that count in the total of all processes */
     filch_sched        *sched;
     filch_pid           self; /* the process that waits for the job */
     uint64_t            until_ns;
@@ -37,12 +44,25 @@ typedef struct fli_lua_job {
     /* 1 if the result is no longer wanted.  writes: the process.  reads: the thread that runs the job. The flag is only
      * a request to end soon, so it orders no other memory access. */
     FLI_ATOMIC(uint32_t) stop;
-    /* 1 if the pool has begun the job.  writes: the thread of the pool.  reads: the process, after the completion of
-     * the yield, which orders write and read. */
-    FLI_ATOMIC(uint32_t) begun;
+    /* 1 if the pool has begun the job, or if the process has stopped waiting before that. The thread that sets it first
+     * may use and free the arguments.  writes: the thread of the pool, and the process, by a swap. The swap orders no
+     * other memory access: before it, the queue of the pool has passed on the job, and after it the other thread
+     * accesses the job only to free it (PAIR lua.job). */
+    FLI_ATOMIC(uint32_t) claimed;
 } fli_lua_job;
 
 /* ---- ownership of a job ---------------------------------------------------------------------------------------- */
+
+/* Frees the upvalues and arguments of a job, if they have not been freed yet. */
+static void free_arguments(fli_lua_job *job)
+{
+    fli_lua_code_drop(job->start.code);
+    job->start.code = NULL;
+    fli_lua_bytes_fini(&job->bytes);
+    fli_lua_bytes_init(&job->bytes, 0);
+    fli_lua_total_give(&job->start.lua->total, job->counted);
+    job->counted = 0;
+}
 
 static void free_job(fli_lua_job *job)
 {
@@ -52,8 +72,7 @@ static void free_job(fli_lua_job *job)
     else lua->jobs = job->next;
     if (job->next != NULL) job->next->prev = job->prev;
     fli_mutex_unlock(&lua->lock);
-    fli_lua_code_drop(job->start.code);
-    fli_lua_bytes_fini(&job->bytes);
+    free_arguments(job);
     free(job);
 }
 
@@ -68,19 +87,23 @@ bool fli_lua_job_stops(const fli_lua_job *job)
     return fli_load_rlx(&job->stop) != 0;
 }
 
-/* Called when the task no longer waits for the job. `answered`: the yield is completed or was refused. In this case, a
- * job that the pool has not begun will never begin, so the reference of the pool is dropped too. */
-static void let_go(fli_lua_job *job, bool answered)
+/* Called when the task no longer waits for the job. If the pool has not begun the job, frees its arguments at once,
+ * because the job may stay in the queue of the pool for long. `answered`: the yield is completed or was refused. In
+ * this case, a job that the pool has not begun will never begin, so the reference of the pool is dropped too. */
+static void let_go(fli_lua_proc *p, fli_lua_job *job, bool answered)
 {
     *job->link = job->sister;
     if (job->sister != NULL) job->sister->link = job->link;
+    fli_lua_heap_discharge(&p->heap, job->charged);
     fli_store_rlx(&job->stop, 1);
-    drop(job, answered && fli_load_rlx(&job->begun) == 0 ? 2 : 1);
+    bool begun = fli_swap_rlx(&job->claimed, 1) != 0;
+    if (!begun) free_arguments(job);
+    drop(job, answered && !begun ? 2 : 1);
 }
 
 void fli_lua_jobs_forget(fli_lua_proc *p)
 {
-    while (p->rare != NULL && p->rare->jobs != NULL) let_go(p->rare->jobs, false);
+    while (p->rare != NULL && p->rare->jobs != NULL) let_go(p, p->rare->jobs, false);
 }
 
 void fli_lua_jobs_fini(struct filch_lua *lua)
@@ -180,8 +203,9 @@ static filch_err run(void *arg, filch_data *result)
     fli_lua_job      *job = arg;
     struct filch_lua *lua = job->start.lua;
     fli_add_rlx(&lua->alive, 1);
-    fli_store_rlx(&job->begun, 1);
-    filch_err err = fli_lua_job_stops(job) ? FILCH_ECANCELLED : run_state(job, result);
+    bool      wanted = fli_swap_rlx(&job->claimed, 1) == 0;
+    filch_err err = wanted && !fli_lua_job_stops(job) ? run_state(job, result) : FILCH_ECANCELLED;
+    if (wanted) free_arguments(job);
     drop(job, 1);
     /* PAIR lua.alive, release half: when filch_lua_destroy reads zero, nothing of this job is left. */
     (void)fli_add_rel(&lua->alive, (uint64_t)-1);
@@ -214,7 +238,7 @@ static int resume_run(lua_State *L, int status, lua_KContext ctx)
     fli_lua_task *task = p->current;
     fli_lua_job  *job = (fli_lua_job *)ctx;
     if (!task->cancelled && !task->answered && !task->late) return fli_lua_park(L, job->until_ns, ctx, resume_run);
-    let_go(job, task->answered);
+    let_go(p, job, task->answered);
     task->awaits = 0;
     /* A result that has arrived is returned even if the task was cancelled; the next wait then raises the cancel. */
     if (task->answered) return push_result(L, task);
@@ -240,6 +264,30 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
     return until;
 }
 
+static bool charge_heap(fli_lua_proc *p, size_t size)
+{
+    if (fli_lua_heap_charge(&p->heap, size)) return true;
+    fli_lua_collect(p);
+    return fli_lua_heap_charge(&p->heap, size);
+}
+
+/* Counts the job and its arguments. Returns false, with the reason in *why, if a limit would be exceeded. */
+static bool charge(fli_lua_proc *p, fli_lua_job *job, fli_lua_refusal *why)
+{
+    size_t own = sizeof *job + fli_lua_bytes_allocated(&job->bytes), all = own + job->bytes.refs.bytes;
+    bool   fits = charge_heap(p, all);
+    if (fits && fli_lua_total_take(&p->lua->total, own)) {
+        job->charged = all;
+        job->counted = own;
+        return true;
+    }
+    if (fits) fli_lua_heap_discharge(&p->heap, all);
+    snprintf(why->text, sizeof why->text, "not enough memory for the job: %s may hold %llu bytes",
+             fits ? "all processes together" : "the process",
+             (unsigned long long)(fits ? p->lua->total.max : p->heap.max));
+    return false;
+}
+
 /* Makes a job for the plan, with two references: one for this process and one for the pool. Raises an error on
  * failure. */
 static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan, uint64_t until)
@@ -250,15 +298,15 @@ static fli_lua_job *make_job(lua_State *L, fli_lua_proc *p, const fli_lua_plan *
     *job = (fli_lua_job){ .sched = p->sched, .self = p->self, .until_ns = until };
     fli_atomic_init(&job->holders, 2);
     fli_atomic_init(&job->stop, 0);
-    fli_atomic_init(&job->begun, 0);
+    fli_atomic_init(&job->claimed, 0);
     fli_lua_bytes_init(&job->bytes, p->heap.max);
     filch_err err = fli_lua_plan_start(L, p, plan, &job->bytes, &job->start, &why);
+    if (err == FILCH_OK && !charge(p, job, &why)) err = FILCH_ENOMEM;
     if (err == FILCH_OK) {
         adopt(p, job);
         return job;
     }
-    fli_lua_code_drop(job->start.code);
-    fli_lua_bytes_fini(&job->bytes);
+    free_arguments(job);
     free(job);
     luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
     return NULL;
@@ -279,7 +327,7 @@ static int work_run(lua_State *L)
     fli_lua_job *job = make_job(L, p, &plan, until);
     filch_err    err = filch_yield_work(p->out, tag, run, job);
     if (err != FILCH_OK) {
-        let_go(job, true);
+        let_go(p, job, true);
         return fli_lua_return_error(L, err);
     }
     p->yields++;

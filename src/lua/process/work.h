@@ -2,8 +2,9 @@
  *
  * A job belongs to the task that waits for it and to the pool; the last of the two to drop its reference frees the job.
  * If the task stops waiting (timeout, cancel, end of its process), the job is asked to stop, and the watchdog
- * interrupts it. If the pool never began a job (its queue was full, or the scheduler stopped) and no task waits for the
- * job, it is freed with the host, which has a list of all jobs.
+ * interrupts it. If the pool has not begun the job by then, the job will not run, and its arguments are freed at once.
+ * If the pool never began a job (its queue was full, or the scheduler stopped) and no task waits for the job, it is
+ * freed with the host, which has a list of all jobs.
  */
 #ifndef FLI_LUA_WORK_H
 #define FLI_LUA_WORK_H
