@@ -174,6 +174,77 @@ TEST(code_in_use_counts_in_the_total_memory)
     fixture_close(&counted);
 }
 
+/* Children and their arguments count until their supervisor ends; the processes themselves drop their arguments. */
+TEST(arguments_of_children_count_in_the_total_memory)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.memory_total = 8 << 20;
+    options.open = add_held;
+    fixture_open(&counted, 1, &options);
+    fixture_passes(
+        &counted,
+        "local text = ('x'):rep(300000)\n"
+        "local function child(id) return { id = id, function(s) s = nil collectgarbage() process.receive() end, text } "
+        "end\n"
+        "local function limit(why) return why:find('not enough memory for the supervisor: all processes together may "
+        "hold 8388608 bytes', 1, true) end\n"
+        "local first\n"
+        "for round = 1, 3 do\n"
+        "  local before = held()\n"
+        "  local sup, n, fine, why = assert(supervisor.start { children = { child('first') } }), 0, nil, nil\n"
+        "  repeat\n"
+        "    local pid, no\n"
+        "    fine, pid, no = pcall(supervisor.start_child, sup, child('c' .. n))\n"
+        "    why = not fine and pid or no\n"
+        "    fine = fine and pid ~= nil\n"
+        "    if fine then n = n + 1 end\n"
+        "  until not fine or n == 100\n"
+        "  first = first or n\n"
+        "  assert(n > 5 and n < 8388608 // 300000 and n >= first - 3, n)\n"
+        /* the arguments do not fit, or they fit, but then the child has no memory to begin */
+        "  assert(limit(why) or why == 'not enough memory to start the child', why)\n"
+        "  assert(held() - before > n * 300000)\n"
+        "  fine, why = pcall(supervisor.start, { children = { child('a'), child('b'), child('c'), child('d') } })\n"
+        "  assert(not fine and limit(why), why)\n"
+        "  supervisor.stop(sup)\n"
+        "  while held() > before + 300000 do time.sleep('1ms') end\n"
+        "end\n"
+        /* a description that is refused leaves nothing behind */
+        "local before = held()\n"
+        "for i = 1, 100 do\n"
+        "  assert(not pcall(supervisor.start, { children = { child('a'), { id = 'b', print, text } } }))\n"
+        "end\n"
+        "assert(held() < before + 600000, held() - before)\n");
+    fixture_close(&counted);
+}
+
+/* A child is counted, also if its arguments are small. */
+TEST(children_without_arguments_count_in_the_total_memory)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.open = add_held;
+    fixture_open(&counted, 1, &options);
+    fixture_passes(
+        &counted, "local children = {}\n"
+                  "for i = 1, 1000 do children[i] = { id = 'c' .. i, restart = 'temporary', function() end } end\n"
+                  "local function alive(n) while runtime.stats().alive > n do time.sleep('1ms') end return held() end\n"
+                  "local sup = supervisor.start { children = children }\n"
+                  "local before = alive(2)\n" /* the children have ended, and the tree is still there */
+                  "supervisor.stop(sup)\n"
+                  "assert(before - alive(1) > 1000 * 100, before - held())\n");
+    fixture_close(&counted);
+}
+
+TEST(a_child_without_memory_to_begin_is_reported)
+{
+    fixture_passes(&w, "local small = { id = 'a', function() end, memory = '4K' }\n"
+                       "local up, why = supervisor.start { children = { small } }\n"
+                       "assert(up == nil and why == 'not enough memory to start the child', why)\n"
+                       "up, why = supervisor.start_child(assert(supervisor.start { children = {} }), small)\n"
+                       "assert(up == nil and why == 'not enough memory to start the child', why)\n"
+                       "process.exit()\n");
+}
+
 /* Without a limit, too, a host keeps only a few megabytes of unused code. */
 TEST(unused_code_is_freed_without_a_memory_limit)
 {
@@ -215,6 +286,9 @@ int main(void)
         T(large_messages_and_blobs_count_until_they_are_read),
         T(unused_code_is_freed_when_the_total_memory_limit_is_reached),
         T(code_in_use_counts_in_the_total_memory),
+        T(a_child_without_memory_to_begin_is_reported),
+        cmocka_unit_test(arguments_of_children_count_in_the_total_memory),
+        cmocka_unit_test(children_without_arguments_count_in_the_total_memory),
         cmocka_unit_test(unused_code_is_freed_without_a_memory_limit),
         cmocka_unit_test(all_counted_code_is_returned),
         cmocka_unit_test(a_total_memory_limit_below_one_process_starts_none),

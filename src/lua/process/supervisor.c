@@ -73,6 +73,7 @@ static filch_err fail_with(const ask *a, filch_err error, filch_out *out)
     case FILCH_EEXISTS:
         return filch_fail(out, error, filch_str("there is a child with this id, or a process with this name, already"));
     case FILCH_ECLOSED: return filch_fail(out, error, filch_str("the supervisor is ending"));
+    case FILCH_LUA_EMEMORY: return filch_fail(out, error, filch_str("not enough memory to start the child"));
     default: return error;
     }
 }
@@ -100,7 +101,8 @@ static filch_err on_end(const ask *a, const filch_event *end, filch_out *out)
     if (a->kind != ASK_UP) return filch_fail(out, FILCH_EDEAD, filch_str("the supervisor has ended"));
     filch_err error = end->error != FILCH_OK ? end->error : FILCH_ECANCELLED;
     bool      words = filch_kind_of(&end->data) == FILCH_KIND_TEXT || filch_kind_of(&end->data) == FILCH_KIND_BYTES;
-    return words ? filch_fail(out, error, end->data) : error;
+    if (words) return filch_fail(out, error, end->data);
+    return error == FILCH_LUA_EMEMORY ? fail_with(a, error, out) : error;
 }
 
 static filch_err ask_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -42,6 +42,7 @@ struct fli_lua_supervisor_tree {
      * thread that takes or drops a reference.  PAIR lua.tree */
     FLI_ATOMIC(size_t)  refs;
     struct filch_lua   *lua;
+    size_t              counted; /* bytes of the tree in the total of all processes */
     block              *blocks;
     kept_start         *starts;
     supervisor_node    *root; /* set if the tree is a supervisor with its children */
@@ -50,8 +51,24 @@ struct fli_lua_supervisor_tree {
     filch_child         child; /* set if the tree is one child, for supervisor.start_child */
 };
 
+/* Counts `size` bytes of the tree in the total of all processes. Returns false if the limit would be exceeded. */
+static bool count_bytes(fli_lua_supervisor_tree *tree, size_t size)
+{
+    if (!fli_lua_total_take(&tree->lua->total, size)) return false;
+    tree->counted += size;
+    return true;
+}
+
+static int raise_limit(lua_State *L, const fli_lua_supervisor_tree *tree)
+{
+    return luaL_error(L, "not enough memory for the supervisor: all processes together may hold %I bytes",
+                      (LUAI_UACINT)tree->lua->total.max);
+}
+
+/* Adds a block for `size` bytes to the tree. Raises an error if memory is short. */
 static void *alloc_block(fli_lua_supervisor_tree *tree, lua_State *L, size_t size)
 {
+    if (!count_bytes(tree, sizeof(block) + size)) raise_limit(L, tree);
     block *b = calloc(1, sizeof *b + size);
     if (b == NULL) luaL_error(L, "not enough memory");
     b->next = tree->blocks;
@@ -78,6 +95,7 @@ void fli_lua_supervisor_tree_drop(fli_lua_supervisor_tree *tree)
         tree->blocks = b->next;
         free(b);
     }
+    fli_lua_total_give(&tree->lua->total, tree->counted);
     free(tree);
 }
 
@@ -310,7 +328,8 @@ static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int i
         kept->next = tree->starts;
         tree->starts = kept;
     }
-    block *b = err == FILCH_OK ? calloc(1, sizeof *b + bytes.size) : NULL;
+    bool fits = err != FILCH_OK || count_bytes(tree, sizeof(block) + bytes.size + fli_lua_refs_allocated(&bytes.refs));
+    block *b = err == FILCH_OK && fits ? calloc(1, sizeof *b + bytes.size) : NULL;
     if (b != NULL) {
         b->next = tree->blocks;
         tree->blocks = b;
@@ -322,6 +341,7 @@ static kept_start *read_start(lua_State *L, reader *r, fli_lua_plan *plan, int i
         bytes.refs = (fli_lua_refs){ .count = 0 };
     }
     fli_lua_bytes_fini(&bytes);
+    if (!fits) raise_limit(L, tree);
     if (err == FILCH_OK && b == NULL) luaL_error(L, "not enough memory");
     if (err != FILCH_OK) luaL_error(L, "%s", why.text[0] != '\0' ? why.text : filch_err_text(err));
     return kept;
