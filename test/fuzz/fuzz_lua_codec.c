@@ -63,7 +63,7 @@ static void unpack_with_refs(lua_State *L, const fuzz_bytes *in)
     filch_data   payload;
     uint8_t     *bytes = malloc(in->left + 1);
     memcpy(bytes, in->at, in->left);
-    MUST(fli_lua_message_join_refs(bytes, in->left, &refs, &payload),
+    MUST(fli_lua_message_join_refs(bytes, in->left, &refs, NULL, &payload),
          "the references could not be joined to the message");
     MUST(fli_lua_message_weight(&payload) >= in->left, "lighter than its bytes");
     /* stored in the upvalue, so that the caller drops the payload, also if fli_lua_unpack() raises an error */

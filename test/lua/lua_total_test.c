@@ -104,6 +104,24 @@ TEST(large_messages_and_blobs_count_until_they_are_read)
     } while (w.number <= 10);
 }
 
+TEST(messages_with_blobs_count_until_they_are_read)
+{
+    fixture_passes(&w, "local function fill(t, most)\n"
+                       "  local sink = process.spawn(function() time.sleep(60) end)\n"
+                       "  local sent, fine, why = 0, true, nil\n"
+                       "  while fine and sent < most do fine, why = pcall(process.send, sink, t) sent = sent + 1 end\n"
+                       "  process.terminate(sink)\n"
+                       "  while runtime.stats().alive > 1 do time.sleep('1ms') end\n"
+                       "  assert(sent < most and why:find('not enough memory to send it', 1, true), why)\n"
+                       "  assert(process.send(process.self(), t))\n"
+                       "  process.receive()\n"
+                       "  return sent\n"
+                       "end\n"
+                       "local t = { blob.new('a') } for i = 1, 30000 do t[i + 1] = i * 1000 end\n"
+                       "assert(fill(t, 100) > 10)\n"
+                       "assert(fill({ blob.new('b') }, 100000) > 1000)\n");
+}
+
 TEST(a_total_memory_limit_below_one_process_starts_none)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -137,10 +155,29 @@ static int held(lua_State *L)
     return 1;
 }
 
+/* mark() notes that a job or a child runs. await_end() occupies the worker until it has ended, and returns held(). */
+static atomic_int marked;
+
+static int mark(lua_State *L)
+{
+    (void)L;
+    atomic_store(&marked, 1);
+    return 0;
+}
+
+static int await_end(lua_State *L)
+{
+    until(atomic_load(&marked) != 0 && fli_load_acq(&counted.lua->alive) == 1);
+    atomic_store(&marked, 0);
+    return held(L);
+}
+
 static void add_held(lua_State *L, void *user)
 {
     (void)user;
     lua_register(L, "held", held);
+    lua_register(L, "mark", mark);
+    lua_register(L, "await_end", await_end);
 }
 
 /* The supervisor keeps the code of children that have ended, so the code cannot be freed. Texts then take all but
@@ -245,6 +282,35 @@ TEST(a_child_without_memory_to_begin_is_reported)
                        "process.exit()\n");
 }
 
+/* The result of a job, or of process.exit(), counts until the process has taken it from its mailbox. */
+TEST(results_that_no_process_has_taken_count_in_the_total_memory)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    options.open = add_held;
+    fixture_open(&counted, 2, &options);
+    fixture_passes(&counted, "local function text() return ('x'):rep(900000) end\n"
+                             "local ways = {\n"
+                             "  result = function() work.run(function() mark() return text() end) end,\n"
+                             "  error = function() work.run(function() mark() error(text(), 0) end) end,\n"
+                             "  exit = function() process.exec(function() mark() process.exit(text()) end) end,\n"
+                             "}\n"
+                             "local least = { result = 900000, error = 32768, exit = 900000 }\n"
+                             "for round = 1, 2 do\n"
+                             "  for name, way in pairs(ways) do\n"
+                             "    local before = held()\n"
+                             "    local t = task.spawn(way)\n"
+                             "    time.sleep(0)\n"
+                             "    local grown = await_end() - before\n"
+                             "    if round == 2 then assert(grown >= least[name], name .. ' ' .. grown) end\n"
+                             "    t:await()\n"
+                             "    time.sleep('1ms')\n" /* long strings are remembered until the end of the step */
+                             "    collectgarbage()\n"
+                             "    assert(held() - before < 100000, name .. ' ' .. held() - before)\n"
+                             "  end\n"
+                             "end\n");
+    fixture_close(&counted);
+}
+
 /* Without a limit, too, a host keeps only a few megabytes of unused code. */
 TEST(unused_code_is_freed_without_a_memory_limit)
 {
@@ -286,6 +352,8 @@ int main(void)
         T(large_messages_and_blobs_count_until_they_are_read),
         T(unused_code_is_freed_when_the_total_memory_limit_is_reached),
         T(code_in_use_counts_in_the_total_memory),
+        T(messages_with_blobs_count_until_they_are_read),
+        cmocka_unit_test(results_that_no_process_has_taken_count_in_the_total_memory),
         T(a_child_without_memory_to_begin_is_reported),
         cmocka_unit_test(arguments_of_children_count_in_the_total_memory),
         cmocka_unit_test(children_without_arguments_count_in_the_total_memory),

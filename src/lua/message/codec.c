@@ -58,6 +58,10 @@ enum {
 /* Buffers of at least this many bytes are moved into the payload instead of being copied. */
 enum { MOVE_SIZE = 16384 };
 
+/* Payloads of at least this many bytes count in the total of all processes when fli_lua_bytes_keep() copies them. A
+ * smaller payload takes less memory than the task or the exit event that it is kept for. */
+enum { COUNTED_SIZE = 512 };
+
 /* Number of values between two checks of the budget; a check is due every few microseconds. PAIR_LOOKS, for the keys of
  * a table, is smaller, because a program can choose keys with equal hashes: then one insertion may take as long as all
  * earlier insertions together. VARIABLE_LOOKS: for the variables of a function. */
@@ -75,6 +79,7 @@ void fli_lua_bytes_init(fli_lua_bytes *bytes, size_t max)
     bytes->hand_over = false;
     bytes->functions = NULL;
     bytes->joined = false;
+    bytes->lent = false;
     bytes->total = NULL;
     bytes->refs = (fli_lua_refs){ .at = NULL };
 }
@@ -126,7 +131,7 @@ static bool join_refs(fli_lua_bytes *bytes)
         memcpy(at, bytes->first, bytes->size);
         bytes->at = at;
     }
-    if (!fli_lua_message_join_refs(bytes->at, bytes->size, &bytes->refs, &bytes->payload)) return false;
+    if (!fli_lua_message_join_refs(bytes->at, bytes->size, &bytes->refs, bytes->total, &bytes->payload)) return false;
     bytes->at = bytes->first;
     bytes->joined = true;
     return true;
@@ -146,6 +151,7 @@ bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out)
         *out = bytes->payload;
         return true;
     }
+    bytes->lent = bytes->size < MOVE_SIZE;
     *out = bytes->size < MOVE_SIZE ? filch_bytes(bytes->at, bytes->size) : filch_move(bytes->at, bytes->size, NULL);
     return true;
 }
@@ -157,8 +163,12 @@ void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken)
 
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out)
 {
+    if (bytes->lent && bytes->total != NULL && filch_size(data) >= COUNTED_SIZE) {
+        bool copied = fli_lua_total_copy(bytes->total, filch_raw(data), filch_size(data), out);
+        return copied ? FILCH_OK : FILCH_ENOMEM;
+    }
     filch_err err = filch_keep(data, out);
-    fli_lua_bytes_sent(bytes, err == FILCH_OK);
+    if (!bytes->lent) fli_lua_bytes_sent(bytes, err == FILCH_OK);
     return err;
 }
 
@@ -521,13 +531,19 @@ static bool write_other(const writer *w, int index, int type, const frame *at, u
     return refuse(w, at, text);
 }
 
+/* Sets the total to which the bytes are charged, if L belongs to a process or a job. */
+static void set_total(lua_State *L, fli_lua_bytes *bytes)
+{
+    const fli_lua_proc *p = fli_lua_self(L);
+    if (p != NULL && p->lua != NULL) bytes->total = &p->lua->total;
+}
+
 bool fli_lua_encode(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, fli_lua_refusal *why)
 {
-    writer              w = { .L = L, .bytes = bytes, .root = root, .why = why };
-    const fli_lua_proc *p = fli_lua_self(L);
-    int                 top = lua_gettop(L);
-    int                 at = lua_absindex(L, index);
-    if (p != NULL && p->lua != NULL) bytes->total = &p->lua->total;
+    writer w = { .L = L, .bytes = bytes, .root = root, .why = why };
+    int    top = lua_gettop(L);
+    int    at = lua_absindex(L, index);
+    set_total(L, bytes);
     bool fine = write_typed(&w, at, lua_type(L, at), NULL, 0);
     lua_settop(L, top);
     return fine;
@@ -555,6 +571,8 @@ bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *byte
         if (has_mark(text, size)) break;
         block = size >= FLI_LUA_LONG ? fli_lua_long_block(L, index) : NULL;
         *out = block != NULL ? *block : filch_bytes(text, size);
+        bytes->lent = block == NULL;
+        set_total(L, bytes);
         return true;
     case LUA_TLIGHTUSERDATA:
     case LUA_TUSERDATA:

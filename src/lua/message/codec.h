@@ -53,6 +53,7 @@ typedef struct fli_lua_bytes {
     bool                      hand_over; /* streams and requests may be written (in values for upgraded code) */
     struct fli_lua_functions *functions; /* the functions written so far; NULL: functions are refused */
     bool                      joined;
+    bool                      lent;    /* the payload of fli_lua_pack() refers to bytes that nobody has copied yet */
     struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */
     filch_data                payload; /* `at` and `refs` in one payload; valid if `joined` */
@@ -77,7 +78,7 @@ bool fli_lua_bytes_data(fli_lua_bytes *bytes, filch_data *out);
  * payload (`taken`), `bytes` no longer owns the bytes of that payload. */
 void fli_lua_bytes_sent(fli_lua_bytes *bytes, bool taken);
 /* Makes *out a payload with the content of `data` (from fli_lua_pack) that outlives `bytes`. The caller gets one
- * reference. */
+ * reference. The payload counts in the total of all processes, unless it is small. */
 filch_err fli_lua_bytes_keep(fli_lua_bytes *bytes, const filch_data *data, filch_data *out);
 
 /* Appends the value at `index`. `root` is the name of the value in errors, such as "message". Raises no Lua error.

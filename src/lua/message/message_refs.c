@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "lua/memory/total.h"
+
 enum { ROOM_FIRST = 4, LOOK_BACK = 8 };
 
 bool fli_lua_refs_add(fli_lua_refs *refs, const filch_data *block, uint32_t *number)
@@ -34,26 +36,38 @@ void fli_lua_refs_fini(fli_lua_refs *refs)
     *refs = (fli_lua_refs){ .at = NULL };
 }
 
-/* Frees the payload; `user` is its fli_lua_refs. */
+/* What the payload of a message with references owns besides its bytes. */
+typedef struct joined {
+    fli_lua_refs   refs;    /* first, because fli_lua_message_refs() returns its address */
+    fli_lua_total *total;   /* NULL: the message counts nowhere */
+    size_t         counted; /* bytes that count in `total` */
+} joined;
+
+/* Frees the payload; `user` is its struct joined. */
 static void free_with_refs(void *user, void *bytes, size_t size)
 {
+    joined *j = user;
     (void)size;
-    fli_lua_refs_fini(user);
-    free(user);
+    fli_lua_refs_fini(&j->refs);
+    if (j->total != NULL) fli_lua_total_give(j->total, j->counted);
+    free(j);
     free(bytes);
 }
 
-bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out)
+bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, fli_lua_total *total, filch_data *out)
 {
-    fli_lua_refs *kept = malloc(sizeof *kept);
-    if (kept == NULL) return false;
-    *kept = *refs;
-    if (filch_share(bytes, size, free_with_refs, kept, out) != FILCH_OK) {
-        free(kept);
-        return false;
-    }
+    joined *j = malloc(sizeof *j);
+    if (j == NULL) return false;
+    *j = (joined){ .refs = *refs, .total = total, .counted = sizeof *j + size + fli_lua_refs_allocated(refs) };
+    if (total != NULL && !fli_lua_total_take(total, j->counted)) goto no_total;
+    if (filch_share(bytes, size, free_with_refs, j, out) != FILCH_OK) goto no_payload;
     *refs = (fli_lua_refs){ .at = NULL };
     return true;
+no_payload:
+    if (total != NULL) fli_lua_total_give(total, j->counted);
+no_total:
+    free(j);
+    return false;
 }
 
 const fli_lua_refs *fli_lua_message_refs(const filch_data *data)
@@ -64,5 +78,5 @@ const fli_lua_refs *fli_lua_message_refs(const filch_data *data)
 size_t fli_lua_message_weight(const filch_data *data)
 {
     const fli_lua_refs *refs = fli_lua_message_refs(data);
-    return filch_size(data) + (refs != NULL ? refs->bytes : 0);
+    return filch_size(data) + (refs != NULL ? fli_lua_refs_allocated(refs) + refs->bytes : 0);
 }

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct fli_lua_total;
+
 /* A list of blocks, with one reference to each. */
 typedef struct fli_lua_refs {
     filch_data *at;
@@ -31,15 +33,18 @@ static inline size_t fli_lua_refs_allocated(const fli_lua_refs *refs)
     return refs->room * sizeof *refs->at;
 }
 
-/* Makes one payload of `bytes` (allocated by malloc) and `refs`. *out gets one reference to the payload. Returns true
- * if the payload owns `bytes` and the references in `refs` now; returns false, and changes nothing, if memory is
- * short. */
-bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, filch_data *out);
+/* Makes one payload of `bytes` (allocated by malloc) and `refs`. *out gets one reference to the payload. The bytes and
+ * the list count in `total` (NULL: nowhere) until the payload is freed; the blocks are not counted once more. Returns
+ * true if the payload owns `bytes` and the references in `refs` now; returns false, and changes nothing, if the limit
+ * would be exceeded or memory is short. */
+bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, struct fli_lua_total *total,
+                               filch_data *out);
 
 /* Returns the blocks attached to a payload, or NULL if there are none. */
 const fli_lua_refs *fli_lua_message_refs(const filch_data *data);
 
-/* Returns the bytes of a payload and of all blocks that it refers to: the memory that it keeps alive. */
+/* Returns the bytes of a payload, of its list of blocks, and of all blocks that it refers to: the memory that it keeps
+ * alive. */
 size_t fli_lua_message_weight(const filch_data *data);
 
 #endif

@@ -147,9 +147,10 @@ static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *re
         err = FILCH_LUA_EERROR;
         data = filch_str(why.text);
     }
-    filch_err kept = err == FILCH_OK ? fli_lua_bytes_keep(&bytes, &data, result) : filch_keep(&data, result);
+    if (err != FILCH_OK) bytes.lent = true, bytes.total = &p->lua->total;
+    filch_err kept = fli_lua_bytes_keep(&bytes, &data, result);
     fli_lua_bytes_fini(&bytes);
-    return err != FILCH_OK ? err : kept;
+    return kept != FILCH_OK ? kept : err;
 }
 
 /* Makes the text with which the pool completes the yield of a job for which there was no memory. Returns the error code
