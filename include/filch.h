@@ -606,6 +606,11 @@ typedef struct filch_info {
     uint32_t    messages; /* messages in the mailbox of the process; counted only if the mailbox has a limit */
     uint64_t    dropped;  /* messages that the mailbox policy of the process has dropped so far */
     int32_t     overflow; /* filch_overflow: what happens to a message that exceeds the limit */
+    uint32_t    spare;    /* 0 */
+    /* about how many bytes the relations take that the process has made: monitors and links, and its names, group
+     * memberships, watches and deadlines. A monitor counts for the process that monitors */
+    uint64_t relation_bytes;
+    uint64_t given_bytes; /* the same of names, group memberships, watches and deadlines that others gave the process */
 } filch_info;
 
 /* Reports the state of one process.

@@ -211,6 +211,16 @@ static filch_err add_watcher(fli_model *m, group *g, membership *p)
     return FILCH_OK;
 }
 
+/* Returns the bytes that a new membership takes, in units of FLI_RELATION_UNIT: the relation, the membership, the group
+ * (each member pays for it, because the group lives as long as its last member), and the nodes that the membership adds
+ * to the reserve. So each node of the reserve is counted by the younger of its member and its watcher. */
+static uint64_t units_of(const group *g, fli_relation_kind kind)
+{
+    uint64_t pairs = kind == FLI_RELATION_MEMBER ? g->watcher_count : g->member_count;
+    size_t   size = sizeof(fli_relation) + sizeof(membership) + sizeof *g + 2 * filch_size(&g->name);
+    return (size + pairs * sizeof(fli_event_node)) / FLI_RELATION_UNIT + 1;
+}
+
 static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name, const fli_endpoint *endpoint,
                                 fli_relation_kind kind, uint64_t tag)
 {
@@ -238,6 +248,7 @@ static filch_err add_membership(fli_model *m, fli_runtime *rt, const char *name,
     }
     if (g != NULL) {
         p->group = g;
+        fli_store_rlx(&p->relation->membership_units, units_of(g, kind));
         err = kind == FLI_RELATION_MEMBER ? add_member(m, g, p) : add_watcher(m, g, p);
     }
     if (err == FILCH_OK) {

@@ -172,7 +172,7 @@ static void on_fini(fli_runtime *rt)
     host_close(m, host);
     for (unsigned i = 0; i < FLI_SLAB_SEGMENTS; i++) {
         uint32_t length = 1u << (i == 0 ? FLI_SLAB_FIRST_BITS : FLI_SLAB_FIRST_BITS + i - 1);
-        fli_free(&m->mem, fli_load_rlx(&host->heads[i]), length * sizeof(uint32_t));
+        fli_free(&m->mem, fli_load_rlx(&host->heads[i]), length * sizeof(fli_relation_list_head));
         fli_store_rlx(&host->heads[i], NULL);
     }
     const filch_sched *sched = (const filch_sched *)rt;
@@ -239,6 +239,13 @@ static filch_err on_birth(fli_runtime *rt, fli_proc *p, uint64_t serial, const f
     return err == FILCH_OK ? fli_birth_make(m, rt, p, serial, birth, limited) : err;
 }
 
+static void on_relation_bytes(fli_runtime *rt, uint64_t serial, filch_info *info)
+{
+    fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
+    fli_endpoint endpoint = { .rt = rt, .host = rt->host, .serial = serial };
+    if (m != NULL) fli_relation_bytes(m, &endpoint, info);
+}
+
 static bool on_name_of(fli_runtime *rt, uint64_t serial, char *name)
 {
     fli_model   *m = fli_load_acq(&rt->model); /* PAIR runtime.model, acquire half */
@@ -265,6 +272,7 @@ const fli_model_ops fli_model_table = {
     .is_named = on_is_named,
     .whereis = on_whereis,
     .name_of = on_name_of,
+    .relation_bytes = on_relation_bytes,
     .handle = fli_handle,
     .node_of = on_node_of,
     .supervised = fli_supervised,

@@ -29,6 +29,8 @@
 #define FLI_HOSTS_MAX 256
 #define FLI_NAME_SHARDS 16
 #define FLI_GROUP_SHARDS 16
+/* Unit of the bytes that the relations of a process take. */
+#define FLI_RELATION_UNIT 16
 
 typedef enum fli_relation_kind {
     FLI_RELATION_MONITOR = 1, /* endpoint 0 monitors endpoint 1 */
@@ -62,6 +64,8 @@ typedef struct fli_relation {
                 /* EXEC: key of the yield that waits for the result; its tag is exec_tag */
                 FLI_ATOMIC(uint64_t) exec_key;
                 FLI_ATOMIC(uint64_t) scope; /* SCOPE: address of the filch_values that is the scope */
+                /* MEMBER, WATCHER: bytes of the membership, in units of FLI_RELATION_UNIT */
+                FLI_ATOMIC(uint64_t) membership_units;
             };
         };
     };
@@ -78,6 +82,7 @@ typedef struct fli_relation {
         /* LINK: the link is in the index of an endpoint that is a hub. Written under the stripe locks of both
          * endpoints, or under the stripe lock of one endpoint and `hubs` */
         uint16_t is_indexed;
+        uint16_t is_given; /* all kinds from NAME on: the process itself has not made this relation */
     };
     union {
         uint64_t           monitor_tag; /* MONITOR: tag of the EXIT event */
@@ -92,6 +97,14 @@ typedef struct fli_relation {
 } fli_relation;
 
 static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
+
+/* The list of relations of a process. Protected by the lock of the process's stripe. */
+typedef struct fli_relation_list_head {
+    uint32_t first; /* the first place in the list; 0: the list is empty */
+    /* about how many bytes the relations take, in units of FLI_RELATION_UNIT, modulo 2^32: those that the process has
+     * made, and those that others gave it (FLI_RELATION_NAME and the kinds after it) */
+    uint32_t units, given_units;
+} fli_relation_list_head;
 
 /* The groups of a host that belong to one shard (by the hash of their names), with their memberships. */
 typedef struct fli_group_shard {
@@ -108,9 +121,9 @@ typedef struct fli_host {
                                      delivered later */
     /* Number of threads of other hosts that are using `rt`.  PAIR host.pins */
     FLI_ATOMIC(uint32_t) pins;
-    /* For each process slot of the host: the first place in the list of relations of the process in that slot.
-     * Allocated in segments, like the process slab.  writes: once, under `grow`.  PAIR host.heads */
-    FLI_ATOMIC(uint32_t *) heads[FLI_SLAB_SEGMENTS];
+    /* For each process slot of the host: the list of relations of the process in that slot. Allocated in segments, like
+     * the process slab.  writes: once, under `grow`.  PAIR host.heads */
+    FLI_ATOMIC(fli_relation_list_head *) heads[FLI_SLAB_SEGMENTS];
     /* route function for pids that belong to no host of this model; NULL: none. Not atomic: set before the host is
      * used */
     filch_route_fn  route;
@@ -202,6 +215,8 @@ bool fli_relation_has_list(fli_model *m, const fli_endpoint *endpoint);
 /* Returns the NAME relation of the newest name that the process has on its own host, or NULL. Walks all relations of
  * the process. Requires the lock of the process's stripe. */
 fli_relation *fli_relation_newest_name(fli_model *m, const fli_endpoint *endpoint);
+/* Sets relation_bytes and given_bytes of *info for the process. Sets nothing if it has ended. */
+void fli_relation_bytes(fli_model *m, const fli_endpoint *endpoint, filch_info *info);
 /* Increments the generation, so that a number that fli_relation_ref() returned earlier no longer names the relation.
  * Requires the stripe locks of its endpoints. */
 void fli_relation_retire(fli_relation *relation);
@@ -250,6 +265,8 @@ filch_err fli_name_make(fli_model *m, fli_runtime *rt, const char *name, const f
                         fli_relation **out);
 filch_err fli_name_list(fli_model *m, fli_relation *relation);
 void      fli_name_unmake(fli_model *m, fli_relation *relation);
+/* Returns the bytes of the entry of a NAME relation. */
+size_t fli_name_size(const fli_relation *relation);
 /* Removes the entry of the name from its table, when the process ends or loses the name. Requires the lock of the
  * process's stripe, and a relation that is no longer listed. */
 void fli_name_forget(fli_model *m, fli_relation *relation);

@@ -29,6 +29,11 @@ static named *named_of(const fli_relation *relation)
     return relation->name_entry;
 }
 
+size_t fli_name_size(const fli_relation *relation)
+{
+    return sizeof(named) + strlen(named_of(relation)->entry.name) + 1;
+}
+
 static fli_table *table_of_relation(fli_model *m, fli_relation *relation)
 {
     return table_of(m, (uint32_t)fli_load_rlx(&relation->name_host), named_of(relation)->entry.hash);

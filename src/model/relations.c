@@ -100,7 +100,7 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     filch_err err = FILCH_OK;
     fli_mutex_lock(&m->grow);
     if (fli_load_rlx(&host->heads[segment]) == NULL) {
-        uint32_t *heads = fli_zalloc(&m->mem, segment_length(segment) * sizeof *heads);
+        fli_relation_list_head *heads = fli_zalloc(&m->mem, segment_length(segment) * sizeof *heads);
         if (heads == NULL) err = FILCH_ENOMEM;
         else fli_store_rel(&host->heads[segment], heads); /* PAIR host.heads, release half */
     }
@@ -108,23 +108,71 @@ static filch_err make_heads(fli_model *m, const fli_endpoint *endpoint)
     return err;
 }
 
-/* Returns the list head of a process that has relations or is about to get one. Requires the lock of the process's
+/* Returns the list of a process that has relations or is about to get one. Requires the lock of the process's
  * stripe. */
+static fli_relation_list_head *list_of(fli_model *m, uint32_t host, uint64_t serial)
+{
+    uint32_t slot = fli_serial_slot(serial);
+    unsigned segment = fli_slab_segment(slot);
+    /* PAIR host.heads, acquire half */
+    fli_relation_list_head *heads = fli_load_acq(&fli_host_at(m, host)->heads[segment]);
+    return &heads[slot - segment_first(segment)];
+}
+
 static uint32_t *head_of(fli_model *m, uint32_t host, uint64_t serial)
 {
-    uint32_t  slot = fli_serial_slot(serial);
-    unsigned  segment = fli_slab_segment(slot);
-    uint32_t *heads = fli_load_acq(&fli_host_at(m, host)->heads[segment]); /* PAIR host.heads, acquire half */
-    return &heads[slot - segment_first(segment)];
+    return &list_of(m, host, serial)->first;
+}
+
+static bool is_double(const fli_relation *relation)
+{
+    return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
+}
+
+/* PLAIN_SIZE: bytes of a monitor or link with its node, and of a deadline with its timer (about; 144 bytes were
+ * measured by bench/relations.c). */
+enum { PLAIN_SIZE = 144 };
+
+/* Returns how much endpoint `which` of the relation adds to fli_relation_list_head.units of its process. The result is
+ * the same each time while the relation is listed. */
+static uint32_t units_of(fli_relation *relation, unsigned which)
+{
+    switch (relation->kind) {
+    case FLI_RELATION_MONITOR:
+    case FLI_RELATION_LINK:
+    case FLI_RELATION_DEADLINE: return which == 0 ? PLAIN_SIZE / FLI_RELATION_UNIT : 0;
+    case FLI_RELATION_NAME: return (uint32_t)((sizeof *relation + fli_name_size(relation)) / FLI_RELATION_UNIT + 1);
+    case FLI_RELATION_MEMBER:
+    case FLI_RELATION_WATCHER: return (uint32_t)fli_load_rlx(&relation->membership_units);
+    default: return 0;
+    }
+}
+
+/* Returns the sum to which endpoint `which` of the relation adds units_of(). */
+static uint32_t *sum_of(fli_relation_list_head *list, const fli_relation *relation)
+{
+    return !is_double(relation) && relation->is_given ? &list->given_units : &list->units;
+}
+
+void fli_relation_bytes(fli_model *m, const fli_endpoint *endpoint, filch_info *info)
+{
+    fli_stripe_lock(m, endpoint);
+    if (fli_relation_has_list(m, endpoint)) {
+        const fli_relation_list_head *list = list_of(m, endpoint->host, endpoint->serial);
+        info->relation_bytes = (uint64_t)list->units * FLI_RELATION_UNIT;
+        info->given_bytes = (uint64_t)list->given_units * FLI_RELATION_UNIT;
+    }
+    fli_stripe_unlock(m, endpoint);
 }
 
 void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which)
 {
-    uint32_t *head = head_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
-    uint32_t  place = relation->self * 2 + which, first = *head;
+    fli_relation_list_head *list = list_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
+    uint32_t                place = relation->self * 2 + which, first = list->first;
+    *sum_of(list, relation) += units_of(relation, which);
     if (first == 0) {
         relation->next[which] = relation->prev[which] = place;
-        *head = place;
+        list->first = place;
         return;
     }
     fli_relation *oldest = relation_at(m, first);
@@ -137,23 +185,19 @@ void fli_relation_list(fli_model *m, fli_relation *relation, unsigned which)
 
 void fli_relation_unlist(fli_model *m, fli_relation *relation, unsigned which)
 {
-    uint32_t *head = head_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
-    uint32_t  place = relation->self * 2 + which, next = relation->next[which], prev = relation->prev[which];
+    fli_relation_list_head *list = list_of(m, host_of(relation, which), fli_load_rlx(&relation->serial[which]));
+    uint32_t place = relation->self * 2 + which, next = relation->next[which], prev = relation->prev[which];
+    *sum_of(list, relation) -= units_of(relation, which);
     if (next == place) {
-        *head = 0;
+        list->first = 0;
         return;
     }
     relation_at(m, next)->prev[next & 1] = prev;
     relation_at(m, prev)->next[prev & 1] = next;
-    if (*head == place) *head = next;
+    if (list->first == place) list->first = next;
 }
 
 /* ---- making and freeing relations ---- */
-
-static bool is_double(const fli_relation *relation)
-{
-    return relation->kind == FLI_RELATION_MONITOR || relation->kind == FLI_RELATION_LINK;
-}
 
 /* Returns the magazine of the calling worker, or NULL if the thread is not a worker of a host of this model. */
 static fli_magazine *magazine_of(fli_model *m)
@@ -206,6 +250,13 @@ static void free_double(fli_model *m, fli_relation *relation, const fli_endpoint
     fli_relation_free(m, relation);
 }
 
+/* Returns true if the calling thread runs a step of the process. */
+static bool is_current(const fli_endpoint *endpoint)
+{
+    const fli_local *worker = fli_current_worker(endpoint->rt);
+    return worker != NULL && worker->current != NULL && worker->serial == endpoint->serial;
+}
+
 filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endpoint *a, const fli_endpoint *b,
                             fli_relation **out)
 {
@@ -216,6 +267,7 @@ filch_err fli_relation_make(fli_model *m, fli_relation_kind kind, const fli_endp
     if (relation == NULL) return FILCH_ENOMEM;
     relation->kind = (uint16_t)kind;
     relation->supervises = 0;
+    if (!is_double(relation)) relation->is_given = !is_current(a);
     relation->monitor_tag = 0; /* clears the whole union: monitor_tag is its widest member */
     relation->node[0] = relation->node[1] = 0;
     fli_store_rlx(&relation->serial[0], a->serial);

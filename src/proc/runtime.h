@@ -63,6 +63,8 @@ typedef struct fli_model_ops {
     filch_err (*whereis)(fli_runtime *rt, const char *name, filch_pid *pid);
     /* Writes a name of an ending process, with its NUL, to name[0 .. FLI_NAME_ROOM). Returns false if it has none. */
     bool (*name_of)(fli_runtime *rt, uint64_t serial, char *name);
+    /* Sets relation_bytes and given_bytes of *info for the process. Sets nothing if the process has ended. */
+    void (*relation_bytes)(fli_runtime *rt, uint64_t serial, filch_info *info);
     /* The handler of the commands of src/model. */
     filch_err (*handle)(fli_runtime *rt, const filch_command *command, filch_receiver receiver);
     /* Returns the node id (filch_pid.node) of host number `host`. */

@@ -161,6 +161,8 @@ filch_err filch_inspect(filch_sched *sched, filch_pid pid, filch_info *out)
      * decision depends on the report. */
     if (!fli_word_lives(word, fli_serial_gen(pid.serial))) return FILCH_EDEAD;
     info.state = state_seen(word, is_running(sched, pid.serial));
+    if ((word & FLI_HAS_RELATIONS) != 0 && out->size > offsetof(filch_info, relation_bytes))
+        sched->rt.model_ops->relation_bytes(&sched->rt, pid.serial, &info);
     memcpy(out, &info, info.size);
     return FILCH_OK;
 }

@@ -301,6 +301,93 @@ TEST(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error)
     fixture_end(&w);
 }
 
+static uint64_t bytes_of(fixture *w, filch_pid pid)
+{
+    filch_info info = fixture_inspect(w, pid);
+    return info.relation_bytes + info.given_bytes;
+}
+
+TEST(relations_count_for_the_process_that_made_them_until_they_end)
+{
+    fixture  w;
+    actor    a = { 0 }, b = { 0 };
+    uint64_t monitor, twice;
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
+    same(bytes_of(&w, a.pid), 0);
+    ok(filch_monitor(w.sched, a.pid, b.pid, 0, &monitor));
+    uint64_t one = bytes_of(&w, a.pid);
+    assert_true(one >= 128 && one <= 160);
+    ok(filch_monitor(w.sched, a.pid, b.pid, 0, &twice));
+    same(bytes_of(&w, a.pid), 2 * one);
+    ok(filch_link(w.sched, a.pid, b.pid));
+    same(bytes_of(&w, a.pid), 3 * one);
+    same(bytes_of(&w, b.pid), 0);
+    ok(filch_unmonitor(w.sched, a.pid, twice));
+    same(bytes_of(&w, a.pid), 2 * one);
+    /* the end of the other process ends the monitor and the link */
+    ok(filch_send(w.sched, b.pid, filch_int(0)));
+    actor_ends(&w, &b, FILCH_OK);
+    same(bytes_of(&w, a.pid), 0);
+    fixture_end(&w);
+}
+
+TEST(names_memberships_and_deadlines_count_for_their_process)
+{
+    static const char long_name[] = "0123456789012345678901234567890123456789012345678901234567890123456789";
+    fixture           w;
+    actor             a = { 0 }, b = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
+    ok(filch_register(w.sched, "n", a.pid));
+    uint64_t name = bytes_of(&w, a.pid);
+    assert_true(name >= 100 && name < 300);
+    ok(filch_unregister(w.sched, "n"));
+    same(bytes_of(&w, a.pid), 0);
+    ok(filch_register(w.sched, long_name, a.pid));
+    assert_true(bytes_of(&w, a.pid) >= name + sizeof long_name - 32);
+    ok(filch_unregister(w.sched, long_name));
+    ok(filch_join(w.sched, "g", a.pid));
+    uint64_t member = bytes_of(&w, a.pid);
+    assert_true(member >= 300 && member < 800);
+    ok(filch_join(w.sched, "g", b.pid));
+    ok(filch_leave(w.sched, "g", a.pid));
+    same(bytes_of(&w, a.pid), 0);
+    same(bytes_of(&w, b.pid), member);
+    ok(filch_cancel_with(w.sched, a.pid, FILCH_ECANCELLED, FILCH_SECONDS(1000)));
+    assert_true(bytes_of(&w, a.pid) >= 128 && bytes_of(&w, a.pid) < 200);
+    fixture_end(&w);
+}
+
+/* A group reserves a node for each pair of a member and a watcher. The younger of both counts the node. */
+TEST(reserved_notices_of_a_group_count_for_its_processes)
+{
+    fixture w;
+    actor   a = { 0 }, b = { 0 };
+    fixture_begin(&w, FILCH_NO_WORKERS);
+    actor_start(&w, &a, play_ends_on_message);
+    actor_start(&w, &b, play_ends_on_message);
+    ok(filch_watch(w.sched, "g", a.pid, 0));
+    uint64_t watch = bytes_of(&w, a.pid), before = 0, grown = 0;
+    for (int i = 0; i < 10; i++) ok(filch_watch(w.sched, "g", a.pid, 0));
+    same(bytes_of(&w, a.pid), 11 * watch);
+    ok(filch_join(w.sched, "g", b.pid));
+    assert_true(bytes_of(&w, b.pid) >= 11 * 64);
+    for (int i = 0; i < 10; i++) ok(filch_join(w.sched, "g", b.pid));
+    before = bytes_of(&w, a.pid);
+    ok(filch_watch(w.sched, "g", a.pid, 0));
+    grown = bytes_of(&w, a.pid) - before;
+    assert_true(grown >= 11 * 64);
+    for (int i = 0; i < 11; i++) ok(filch_leave(w.sched, "g", b.pid));
+    same(bytes_of(&w, b.pid), 0);
+    same(bytes_of(&w, a.pid), before + grown);
+    for (int i = 0; i < 12; i++) ok(filch_unwatch(w.sched, "g", a.pid));
+    same(bytes_of(&w, a.pid), 0);
+    fixture_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +398,9 @@ int main(void)
         cmocka_unit_test(group_functions_can_be_yielded),
         cmocka_unit_test(an_upgrade_keeps_names_groups_monitors_links_and_traps),
         cmocka_unit_test(an_upgrade_that_fails_ends_the_process_and_monitors_get_its_error),
+        cmocka_unit_test(relations_count_for_the_process_that_made_them_until_they_end),
+        cmocka_unit_test(names_memberships_and_deadlines_count_for_their_process),
+        cmocka_unit_test(reserved_notices_of_a_group_count_for_its_processes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
