@@ -55,6 +55,7 @@ static bool hold(fli_lua_heap *heap, size_t size)
 static bool fits(fli_lua_heap *heap, size_t size)
 {
     if (heap->max - heap->used >= size) return true;
+    if (heap->relieve != NULL && heap->relieve(heap) && heap->max - heap->used >= size) return true;
     heap->over_total = false;
     return false;
 }
@@ -222,7 +223,7 @@ void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t
 
 bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size)
 {
-    if (heap->max - heap->used < size) return false;
+    if (!fits(heap, size)) return false;
     heap->used += size;
     return true;
 }

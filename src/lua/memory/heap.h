@@ -56,6 +56,9 @@ typedef struct fli_lua_heap {
     /* Asked before Lua gets a block of FLI_LUA_LARGE bytes or more that is not an object: a new one (`old_size` 0) or
      * one that grows. If it returns false, the request is refused. NULL: not asked. */
     bool (*may_grow)(struct fli_lua_heap *heap, size_t old_size, size_t size);
+    /* Called when `max` does not allow a request. Discharges bytes that are charged but no longer held. Returns true if
+     * it has discharged any. NULL: not called. */
+    bool (*relieve)(struct fli_lua_heap *heap);
     /* Called when Lua frees a block that may be the old place of a stack: immediately before, Lua has allocated the new
      * place. NULL: not called. */
     void (*on_move)(struct fli_lua_heap *heap);

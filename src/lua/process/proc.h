@@ -175,7 +175,9 @@ typedef struct fli_lua_proc {
     uint32_t              yields;      /* number of outstanding yields */
     struct fli_lua_known *known;       /* cache of the code of functions that the process has started: code.c */
     fli_lua_rare         *rare;        /* NULL: none of the rare fields was needed so far */
-    uint64_t              seed;
+    /* bytes charged to the heap for relations that this process has made, at least as many as they take; relations.c */
+    uint64_t relation_bytes;
+    uint64_t seed;
     /* files that the process has code from; under the host's lock */
     struct fli_lua_used *used;
     /* links in the host's list of subscribers; under the host's lock */
@@ -186,6 +188,9 @@ typedef struct fli_lua_proc {
 /* Collects all garbage of the process. May also be called while no task runs. Used when the memory limit refuses memory
  * that the runtime needs for the process. */
 void fli_lua_collect(fli_lua_proc *p);
+/* Charges the heap of the process for `size` bytes outside the heap (fli_lua_heap_charge). Collects the garbage of the
+ * process before it gives up. Returns false, and charges nothing, if the memory limit does not allow the charge. */
+bool fli_lua_charge(fli_lua_proc *p, size_t size);
 /* Returns p->rare, and allocates it if needed. Returns NULL if memory is short. */
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
 
@@ -421,6 +426,12 @@ enum { FLI_LUA_PID_TEXT = 48 };
 /* Writes the pid as `p` prints it: "<4.1>" if the process is on the node of `p`. Calls no function of the program. */
 void fli_lua_pid_write(const fli_lua_proc *p, filch_pid pid, char text[FLI_LUA_PID_TEXT]);
 int  fli_lua_pid_text(lua_State *L); /* tostring of a pid */
+
+/* ---- relations.c --------------------------------------------------------------------------------------------- */
+
+/* Charges the heap of `to`, which replaces `from` in an upgrade, for the relations of the process. Returns false if the
+ * memory limit does not allow the charge. */
+bool fli_lua_relations_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- base.c, receive.c ------------------------------------------------------------------------------------------ */
 

@@ -1,8 +1,20 @@
 /* relations.c - the part of the library `process` for relations: monitors, links, names, groups, and ending other
- * processes. */
+ * processes.
+ *
+ * The memory of relations is charged to the process that makes them. Most relations end without a call of that process,
+ * for example when the monitored process ends. So the charge is not reduced when a relation ends, but when the memory
+ * limit refuses a request: then the process asks the scheduler how much its relations take (relieve).
+ *
+ * INVARIANT  relation_bytes is at least what the relations take that the process has made. It never grows because
+ *            another process makes relations: they are limited for each process, but charged to none.
+ *
+ * Monitors and links that a spawn makes are not charged, because the child itself takes more memory. Design:
+ * docs/design/lua/budgets.md.
+ */
 #include <lauxlib.h>
 #include <stdlib.h>
 
+#include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
 #include "lua/process/proc.h"
@@ -11,6 +23,93 @@
 
 /* Up to this many bytes, a name is read without a check of the budget, because that takes less than a microsecond. */
 enum { BRIEF_NAME = 255 };
+
+/* Bytes charged for a monitor, a link, or the deadline of a cancel: at least as many as filch_info.relation_bytes grows
+ * by. */
+enum { RELATION_BYTES = 160 };
+
+/* ---- the memory of relations ------------------------------------------------------------------------------------ */
+
+/* Returns how many bytes the relations take that this process has made. */
+static uint64_t made_bytes(const fli_lua_proc *p)
+{
+    filch_info info = { .size = sizeof info };
+    return filch_inspect(p->sched, p->self, &info) == FILCH_OK ? info.relation_bytes : 0;
+}
+
+/* Discharges relations that have ended. Called by the heap. */
+static bool relieve(fli_lua_heap *heap)
+{
+    fli_lua_proc *p = (fli_lua_proc *)(void *)heap; /* the heap is the first field */
+    uint64_t      real = made_bytes(p);
+    if (real >= p->relation_bytes) return false;
+    fli_lua_heap_discharge(heap, p->relation_bytes - real);
+    p->relation_bytes = real;
+    return true;
+}
+
+/* Charges the process for a relation. Refuses to use the last sixteenth of the memory limit, so that the process still
+ * has memory to handle the error. */
+static bool charge(fli_lua_proc *p, uint64_t size)
+{
+    size_t rest = p->heap.max / 16;
+    if (!fli_lua_charge(p, size + rest)) return false;
+    fli_lua_heap_discharge(&p->heap, rest);
+    p->relation_bytes += size;
+    p->heap.relieve = relieve;
+    return true;
+}
+
+static void discharge(fli_lua_proc *p, uint64_t size)
+{
+    fli_lua_heap_discharge(&p->heap, size);
+    p->relation_bytes -= size;
+}
+
+bool fli_lua_relations_move(fli_lua_proc *from, fli_lua_proc *to)
+{
+    (void)relieve(&from->heap);
+    to->relation_bytes = from->relation_bytes;
+    to->heap.relieve = from->heap.relieve;
+    return fli_lua_charge(to, from->relation_bytes);
+}
+
+static int return_limit(lua_State *L, const fli_lua_proc *p)
+{
+    lua_pushnil(L);
+    lua_pushfstring(L, "not enough memory: the process may hold %I bytes", (LUAI_UACINT)p->heap.max);
+    return 2;
+}
+
+static bool is_self(const fli_lua_proc *p, filch_pid pid)
+{
+    return pid.node == p->self.node && pid.serial == p->self.serial;
+}
+
+/* Returns true if other processes have given `pid` so many relations that this process may not give it another name,
+ * membership or deadline. The other process is not charged for them: it could end because of that. */
+static bool is_full(const fli_lua_proc *p, filch_pid pid)
+{
+    filch_info info = { .size = sizeof info };
+    if (is_self(p, pid) || filch_inspect(p->sched, pid, &info) != FILCH_OK) return false;
+    return info.given_bytes >= p->lua->opt.memory_max;
+}
+
+static int return_full(lua_State *L)
+{
+    lua_pushnil(L);
+    lua_pushliteral(L, "not enough memory: the other process has too many relations");
+    return 2;
+}
+
+/* Charges the process for what its relations take now and did not take `before`. */
+static bool charge_growth(fli_lua_proc *p, uint64_t before)
+{
+    uint64_t now = made_bytes(p);
+    return now <= before || charge(p, now - before);
+}
+
+/* ---- ending processes ------------------------------------------------------------------------------------------- */
 
 static int process_alive(lua_State *L)
 {
@@ -27,6 +126,8 @@ static int process_cancel(lua_State *L)
     filch_pid     pid = fli_lua_check_pid(L, 1);
     if (lua_isnoneornil(L, 2)) return fli_lua_return(L, filch_cancel(p->sched, pid));
     uint64_t span = fli_lua_check_span(L, 2);
+    if (is_full(p, pid)) return return_full(L);
+    if (is_self(p, pid) && !charge(p, RELATION_BYTES)) return return_limit(L, p);
     return fli_lua_return(L, filch_cancel_with(p->sched, pid, FILCH_ECANCELLED, span));
 }
 
@@ -53,7 +154,10 @@ static int process_monitor(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     uint64_t      ref = 0;
-    filch_err     err = filch_monitor(p->sched, p->self, fli_lua_check_pid(L, 1), 0, &ref);
+    filch_pid     pid = fli_lua_check_pid(L, 1);
+    if (!charge(p, RELATION_BYTES)) return return_limit(L, p);
+    filch_err err = filch_monitor(p->sched, p->self, pid, 0, &ref);
+    if (ref == 0) discharge(p, RELATION_BYTES); /* the process has ended */
     if (err != FILCH_OK) return fli_lua_return_refusal(L, err);
     lua_pushinteger(L, (lua_Integer)ref);
     return 1;
@@ -78,7 +182,11 @@ static int process_unmonitor(lua_State *L)
 static int process_link(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    return fli_lua_return(L, filch_link(p->sched, p->self, fli_lua_check_pid(L, 1)));
+    filch_pid     pid = fli_lua_check_pid(L, 1);
+    if (!charge(p, RELATION_BYTES)) return return_limit(L, p);
+    filch_err err = filch_link(p->sched, p->self, pid);
+    if (err != FILCH_OK) discharge(p, RELATION_BYTES);
+    return fli_lua_return(L, err);
 }
 
 static int process_unlink(lua_State *L)
@@ -107,7 +215,15 @@ static int process_register(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
     const char   *name = fli_lua_check_text(L, 1);
-    return fli_lua_return(L, filch_register(p->sched, name, pid_or_self(L, 2, p)));
+    filch_pid     pid = pid_or_self(L, 2, p);
+    if (is_full(p, pid)) return return_full(L);
+    uint64_t  before = made_bytes(p);
+    filch_err err = filch_register(p->sched, name, pid);
+    if (err == FILCH_OK && is_self(p, pid) && !charge_growth(p, before)) {
+        (void)!filch_unregister(p->sched, name);
+        return return_limit(L, p);
+    }
+    return fli_lua_return(L, err);
 }
 
 static int process_unregister(lua_State *L)
@@ -127,7 +243,16 @@ static int process_lookup(lua_State *L)
 static int process_join(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    return fli_lua_return(L, filch_join(p->sched, fli_lua_check_text(L, 1), pid_or_self(L, 2, p)));
+    const char   *group = fli_lua_check_text(L, 1);
+    filch_pid     pid = pid_or_self(L, 2, p);
+    if (is_full(p, pid)) return return_full(L);
+    uint64_t  before = made_bytes(p);
+    filch_err err = filch_join(p->sched, group, pid);
+    if (err == FILCH_OK && is_self(p, pid) && !charge_growth(p, before)) {
+        (void)!filch_leave(p->sched, group, pid);
+        return return_limit(L, p);
+    }
+    return fli_lua_return(L, err);
 }
 
 static int process_leave(lua_State *L)
@@ -140,7 +265,14 @@ static int process_leave(lua_State *L)
 static int process_watch(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);
-    return fli_lua_return(L, filch_watch(p->sched, fli_lua_check_text(L, 1), p->self, 0));
+    const char   *group = fli_lua_check_text(L, 1);
+    uint64_t      before = made_bytes(p);
+    filch_err     err = filch_watch(p->sched, group, p->self, 0);
+    if (err == FILCH_OK && !charge_growth(p, before)) {
+        (void)!filch_unwatch(p->sched, group, p->self);
+        return return_limit(L, p);
+    }
+    return fli_lua_return(L, err);
 }
 
 static int process_unwatch(lua_State *L)

@@ -3,8 +3,8 @@
  *
  * The new code gets a state of its own. The state is made, the file is run and its function `upgrade` is called while
  * the old state still exists: if any of this fails, the old code gets the error and continues. After that the upgrade
- * can fail only if memory for the kept messages is missing. filch_upgrade keeps pid, mailbox, links, monitors and
- * names.
+ * can fail only if memory for the kept messages and the relations is missing. filch_upgrade keeps pid, mailbox, links,
+ * monitors and names.
  *
  * At the end of the step the Lua process hands over its kept messages, a pending cancel, and the number of outstanding
  * completions. The tasks of the old code and their requests are dropped.
@@ -66,8 +66,9 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     fli_lua_proc *next = p->next;
     filch_err     err = fli_lua_inbox_end(p);
     if (err == FILCH_OK) err = fli_lua_inbox_move(p, next);
+    if (err == FILCH_OK && !fli_lua_relations_move(p, next)) err = FILCH_ENOMEM;
     if (err != FILCH_OK) {
-        static const char text[] = "not enough memory to keep messages";
+        static const char text[] = "not enough memory to keep messages and relations";
         return fli_lua_fail(p, FILCH_LUA_EMEMORY, text, sizeof text - 1);
     }
     next->outdated = p->outdated;

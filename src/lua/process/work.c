@@ -265,18 +265,11 @@ static uint64_t read_table(lua_State *L, fli_lua_proc *p, fli_lua_plan *plan)
     return until;
 }
 
-static bool charge_heap(fli_lua_proc *p, size_t size)
-{
-    if (fli_lua_heap_charge(&p->heap, size)) return true;
-    fli_lua_collect(p);
-    return fli_lua_heap_charge(&p->heap, size);
-}
-
 /* Counts the job and its arguments. Returns false, with the reason in *why, if a limit would be exceeded. */
 static bool charge(fli_lua_proc *p, fli_lua_job *job, fli_lua_refusal *why)
 {
     size_t own = sizeof *job + fli_lua_bytes_allocated(&job->bytes), all = own + job->bytes.refs.bytes;
-    bool   fits = charge_heap(p, all);
+    bool   fits = fli_lua_charge(p, all);
     if (fits && fli_lua_total_take(&p->lua->total, own)) {
         job->charged = all;
         job->counted = own;

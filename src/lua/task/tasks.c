@@ -30,6 +30,13 @@ void fli_lua_collect(fli_lua_proc *p)
     (void)lua_gc(L != NULL ? L : p->L, LUA_GCCOLLECT);
 }
 
+bool fli_lua_charge(fli_lua_proc *p, size_t size)
+{
+    if (fli_lua_heap_charge(&p->heap, size)) return true;
+    fli_lua_collect(p);
+    return fli_lua_heap_charge(&p->heap, size);
+}
+
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)
 {
     if (p->rare == NULL) {
