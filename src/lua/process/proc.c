@@ -257,6 +257,7 @@ static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *not
         return FILCH_OK;
     case FILCH_EVENT_YIELD:
         p->yields--;
+        fli_lua_pending_end(p, event->tag);
         if (event->tag == FLI_LUA_DEFERRED_CANCEL_TAG) return fli_lua_deferred_cancel_end(p), FILCH_OK;
         if (event->tag != FLI_LUA_ALARM_TAG) {
             if (event->error == FILCH_OK && fli_lua_asks(p, event->tag))

@@ -189,8 +189,12 @@ static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch
     filch_err err = filch_send(p->sched, to, data);
     *waits = false;
     if (err != FILCH_EFULL || p->current->cancelled || !fli_lua_can_wait(L, p) || !is_waited_for(p, to)) return err;
+    if (!fli_lua_pending_add(p, tag, fli_lua_message_weight(&data))) return FILCH_ENOMEM;
     err = filch_yield_send(p->out, tag, to, data);
-    if (err != FILCH_OK) return err;
+    if (err != FILCH_OK) {
+        fli_lua_pending_end(p, tag);
+        return err;
+    }
     p->yields++;
     *waits = true;
     return FILCH_OK;

@@ -67,6 +67,7 @@ filch_err fli_lua_upgrade_end(fli_lua_proc *p)
     filch_err     err = fli_lua_inbox_end(p);
     if (err == FILCH_OK) err = fli_lua_inbox_move(p, next);
     if (err == FILCH_OK && !fli_lua_relations_move(p, next)) err = FILCH_ENOMEM;
+    if (err == FILCH_OK && !fli_lua_pending_move(p, next)) err = FILCH_ENOMEM;
     if (err != FILCH_OK) {
         static const char text[] = "not enough memory to keep messages and relations";
         return fli_lua_fail(p, FILCH_LUA_EMEMORY, text, sizeof text - 1);
