@@ -224,6 +224,63 @@ TEST(the_coroutine_of_a_task_cannot_be_resumed_or_closed)
                        "coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
 }
 
+/* Runs use_after(wait): `wait` is the program's code that waits at `ch` and runs out of memory, which full(left) has
+ * filled but for `left` KiB. The __close handler then collects the garbage, overwrites it and uses the channel. */
+static void wait_without_memory(const char *wait)
+{
+    static const char before[] = "local LIMIT = 8 * 1024\n"
+                                 "local count, ch, fill = collectgarbage, channel.new(), {}\n"
+                                 "local function full(left)\n"
+                                 "  while count('count') < LIMIT - left do\n"
+                                 "    fill[#fill + 1] = ('x'):rep(1000) .. #fill\n"
+                                 "    if count('count') > LIMIT - left then count() end\n"
+                                 "  end\n"
+                                 "end\n"
+                                 "local function use_after(wait)\n"
+                                 "  local c <close> = setmetatable({}, { __close = function()\n"
+                                 "    for k in pairs(fill) do fill[k] = nil end\n"
+                                 "    for i = 1, 4 do count() end\n"
+                                 "    local spray = {}\n"
+                                 "    for i = 1, 3000 do spray[i] = ('A'):rep(i % 200 + 20) .. i end\n"
+                                 "    print('waiting', ch:waiting())\n"
+                                 "    ch:close()\n"
+                                 "  end })\n"
+                                 "  wait()\n"
+                                 "end\n";
+    char              chunk[4096];
+    snprintf(chunk, sizeof chunk, "%s%s", before, wait);
+    (void)fixture_start(&w, chunk, 8 << 20);
+    until(atomic_load(&w.over));
+    same(w.error, FILCH_LUA_EMEMORY);
+    has_text(w.printed, "waiting\t0\t0\n");
+}
+
+/* Regression: a call that ran out of memory while it began to wait stayed in the queue of its channel. If a __close
+ * handler then used the channel, the program crashed. */
+TEST(a_channel_can_be_used_after_a_wait_without_memory_for_its_timeout)
+{
+    wait_without_memory("for i = 1, 4096 do task.spawn(function() time.sleep('1h') end) end\n"
+                        "task.spawn(function() end):await()\n"
+                        "full(25)\n"
+                        "use_after(function() ch:receive('10h') end)\n");
+}
+
+TEST(a_channel_can_be_used_after_a_select_without_memory_for_its_values)
+{
+    wait_without_memory("local cases = {}\n"
+                        "for i = 1, 5000 do cases[i] = ch:sending(i) end\n"
+                        "full(500)\n"
+                        "use_after(function() channel.select(cases) end)\n");
+}
+
+TEST(a_channel_can_be_used_after_a_select_without_memory_for_its_message)
+{
+    wait_without_memory("local me, text = process.self(), ('m'):rep(500000)\n"
+                        "full(200)\n"
+                        "task.spawn(function() task.spawn(function() end):await() process.send(me, text) end)\n"
+                        "use_after(function() channel.select({ ch, channel.inbox }) end)\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +297,9 @@ int main(void)
         T(builtin_metamethods_refuse_values_that_are_not_tables),
         T(no_builtin_metatable_accepts_a_finalizer),
         T(the_coroutine_of_a_task_cannot_be_resumed_or_closed),
+        T(a_channel_can_be_used_after_a_wait_without_memory_for_its_timeout),
+        T(a_channel_can_be_used_after_a_select_without_memory_for_its_values),
+        T(a_channel_can_be_used_after_a_select_without_memory_for_its_message),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,6 +192,8 @@ void fli_lua_collect(fli_lua_proc *p);
 /* Charges the heap of the process for `size` bytes outside the heap (fli_lua_heap_charge). Collects the garbage of the
  * process before it gives up. Returns false, and charges nothing, if the memory limit does not allow the charge. */
 bool fli_lua_charge(fli_lua_proc *p, size_t size);
+/* Raises the memory error, which is final. */
+int fli_lua_no_memory(lua_State *L, fli_lua_proc *p);
 /* Returns p->rare, and allocates it if needed. Returns NULL if memory is short. */
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p);
 
@@ -239,6 +241,10 @@ uint64_t fli_lua_deadline(lua_State *L, const fli_lua_proc *p, int index);
 /* Parks the running task until fli_lua_wake() is called for it or `until_ns` has passed; then calls `k`. Raises an
  * error where Lua cannot yield. */
 int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunction k);
+
+/* Allocates the memory for one more deadline, so that the next fli_lua_park() of the running task does not fail for
+ * lack of memory. Returns false if memory is short. */
+bool fli_lua_alarm_prepare(fli_lua_proc *p);
 
 /* Called when the slice is over. If Lua can yield here, lets other processes run, and then calls `k`. Returns if Lua
  * cannot yield. */

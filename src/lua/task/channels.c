@@ -238,12 +238,14 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
-    fli_lua_proc *p = fli_lua_need_process(L);
-    fli_lua_wait *wait = lua_touserdata(L, WAIT);
-    bool          cancelled = p->current->cancelled;
+    fli_lua_proc   *p = fli_lua_need_process(L);
+    fli_lua_wait   *wait = lua_touserdata(L, WAIT);
+    bool            cancelled = p->current->cancelled;
+    fli_lua_message message;
     if (wait->served != NULL) return push_served(L, wait);
-    if (wait->inbox != 0 && !cancelled && fli_lua_take_oldest(L, p)) {
-        withdraw(L, wait);
+    if (wait->inbox != 0 && !cancelled && fli_lua_inbox_peek(p, &message)) {
+        withdraw(L, wait); /* before the message is read, which may raise a memory error */
+        (void)fli_lua_take_oldest(L, p);
         lua_pushinteger(L, wait->inbox);
         lua_insert(L, -3);
         return 3;
@@ -256,7 +258,7 @@ static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
         return 2;
     }
     if (wait->inbox != 0) fli_lua_want_inbox(p);
-    return fli_lua_park(L, (uint64_t)until_ns, until_ns, resume_wait);
+    return fli_lua_wait_park(L, wait, (uint64_t)until_ns, resume_wait);
 }
 
 /* Waits at one channel, which is at stack index CASES. For a send, the value to send is at index `value`. */
@@ -443,6 +445,17 @@ static int try_case(lua_State *L, fli_lua_proc *p, lua_Integer i)
     return 0;
 }
 
+/* Stores the value that case `i` offers, if the case sends. May raise a memory error. */
+static void offer_value(lua_State *L, fli_lua_wait *wait, lua_Integer i)
+{
+    int   top = lua_gettop(L);
+    offer c = push_case(L, i);
+    wait->entries[i - 1].sends = c.value_at != 0;
+    if (c.value_at != 0) entry_value_set(L, &wait->entries[i - 1], c.value_at);
+    lua_settop(L, top);
+}
+
+/* Enters the queue of case `i`. Raises no error. */
 static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
 {
     int   top = lua_gettop(L);
@@ -450,8 +463,6 @@ static void enter_case(lua_State *L, fli_lua_wait *wait, lua_Integer i)
     if (c.inbox) {
         wait->inbox = (uint32_t)i;
     } else {
-        wait->entries[i - 1].sends = c.value_at != 0;
-        if (c.value_at != 0) entry_value_set(L, &wait->entries[i - 1], c.value_at);
         fli_lua_wait_enter(wait, (size_t)i - 1, c.value_at != 0 ? &c.ch->senders : &c.ch->receivers);
     }
     lua_settop(L, top);
@@ -476,6 +487,8 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     fli_lua_wait_begin(L, p);
     fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
     wait->style = AS_SELECT;
+    /* all values before the first queue is entered, because storing a value may raise an error */
+    for (lua_Integer i = 1; i <= count; i++) offer_value(L, wait, i);
     for (lua_Integer i = 1; i <= count; i++) enter_case(L, wait, i);
     return resume_wait(L, LUA_OK, until_ns);
 }

@@ -233,8 +233,9 @@ static int go_on_await(lua_State *L, int status, lua_KContext until_ns)
     fli_lua_proc       *p = fli_lua_need_process(L);
     const fli_lua_task *task = lua_touserdata(L, SUBJECT);
     if (task->ended) return task->failed ? raise_error(L, SUBJECT) : push_results(L, SUBJECT, task);
-    if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, go_on_await);
-    fli_lua_wait_leave(lua_touserdata(L, WAIT));
+    fli_lua_wait *wait = lua_touserdata(L, WAIT);
+    if (!p->current->cancelled && !p->current->late) return fli_lua_wait_park(L, wait, (uint64_t)until_ns, go_on_await);
+    fli_lua_wait_leave(wait);
     fli_lua_check_cancel(L, p);
     return push_timeout(L);
 }
@@ -292,7 +293,8 @@ static void cancel_all(lua_State *L, fli_lua_proc *p)
  * passed, cancels all tasks of the list, and then raises the cancel or returns nil and "timeout". */
 static int wait_on(lua_State *L, fli_lua_proc *p, lua_KContext until_ns, lua_KFunction k)
 {
-    if (!p->current->cancelled && !p->current->late) return fli_lua_park(L, (uint64_t)until_ns, until_ns, k);
+    fli_lua_wait *wait = lua_touserdata(L, WAIT);
+    if (!p->current->cancelled && !p->current->late) return fli_lua_wait_park(L, wait, (uint64_t)until_ns, k);
     cancel_all(L, p);
     fli_lua_check_cancel(L, p);
     return push_timeout(L);

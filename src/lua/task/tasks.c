@@ -37,6 +37,12 @@ bool fli_lua_charge(fli_lua_proc *p, size_t size)
     return fli_lua_heap_charge(&p->heap, size);
 }
 
+int fli_lua_no_memory(lua_State *L, fli_lua_proc *p)
+{
+    p->out_of_memory = true;
+    return luaL_error(L, "not enough memory");
+}
+
 fli_lua_rare *fli_lua_rarely(fli_lua_proc *p)
 {
     if (p->rare == NULL) {
@@ -93,20 +99,25 @@ static void sift_down(fli_lua_proc *p, uint32_t at)
     place(p, at, task);
 }
 
+bool fli_lua_alarm_prepare(fli_lua_proc *p)
+{
+    if (p->alarm_count < p->alarm_room) return true;
+    uint32_t room = p->alarm_room == 0 ? 4 : p->alarm_room * 2;
+    size_t   old_size = p->alarm_room * sizeof p->alarms[0], size = room * sizeof p->alarms[0];
+    void    *more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
+    if (more == NULL) {
+        fli_lua_collect(p);
+        more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
+    }
+    if (more == NULL) return false;
+    p->alarms = more;
+    p->alarm_room = room;
+    return true;
+}
+
 static bool alarm_add(fli_lua_proc *p, fli_lua_task *task, uint64_t at_ns)
 {
-    if (p->alarm_count == p->alarm_room) {
-        uint32_t room = p->alarm_room == 0 ? 4 : p->alarm_room * 2;
-        size_t   old_size = p->alarm_room * sizeof p->alarms[0], size = room * sizeof p->alarms[0];
-        void    *more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
-        if (more == NULL) {
-            fli_lua_collect(p);
-            more = fli_lua_heap_resize(&p->heap, p->alarms, old_size, size);
-        }
-        if (more == NULL) return false;
-        p->alarms = more;
-        p->alarm_room = room;
-    }
+    if (!fli_lua_alarm_prepare(p)) return false;
     task->alarm_ns = at_ns;
     place(p, p->alarm_count++, task);
     sift_up(p, task->alarm - 1);
@@ -216,10 +227,7 @@ int fli_lua_park(lua_State *L, uint64_t until_ns, lua_KContext ctx, lua_KFunctio
     fli_lua_proc *p = fli_lua_self(L);
     fli_lua_task *task = p->current;
     if (!fli_lua_can_wait(L, p)) return refuse_to_wait(L);
-    if (until_ns != FLI_LUA_NEVER && !alarm_add(p, task, until_ns)) {
-        p->out_of_memory = true;
-        return luaL_error(L, "not enough memory");
-    }
+    if (until_ns != FLI_LUA_NEVER && !alarm_add(p, task, until_ns)) return fli_lua_no_memory(L, p);
     task->state = FLI_LUA_PARKED;
     p->why = FLI_LUA_BY_PARK;
     return lua_yieldk(L, 0, ctx, k);

@@ -36,6 +36,16 @@ void fli_lua_wait_leave(fli_lua_wait *wait)
     for (uint32_t i = 0; i < wait->count; i++) fli_lua_entry_leave(&wait->entries[i]);
 }
 
+int fli_lua_wait_park(lua_State *L, fli_lua_wait *wait, uint64_t until_ns, lua_KFunction k)
+{
+    fli_lua_proc *p = fli_lua_self(L);
+    if (until_ns != FLI_LUA_NEVER && !fli_lua_alarm_prepare(p)) {
+        fli_lua_wait_leave(wait);
+        return fli_lua_no_memory(L, p);
+    }
+    return fli_lua_park(L, until_ns, (lua_KContext)until_ns, k);
+}
+
 void fli_lua_wait_serve(fli_lua_proc *p, fli_lua_entry *entry, fli_lua_outcome outcome)
 {
     fli_lua_wait *wait = entry->wait;

@@ -9,6 +9,9 @@
  * enters the queues and parks without an interruption in between. See docs/design/lua/tasks.md.
  *
  * INVARIANT  an entry is in a queue only while its call waits: the call leaves all queues before it returns or raises.
+ *            This includes memory errors, after which __close handlers of the program still run: they could use the
+ *            queue after the collector has freed the wait. So no error is raised while a wait is in a queue;
+ *            fli_lua_wait_park() leaves the queues before it raises.
  * INVARIANT  a wait that has been served (`served` is set) is in no queue, so it is served at most once.
  */
 #ifndef FLI_LUA_WAITS_H
@@ -50,6 +53,11 @@ void fli_lua_wait_leave(fli_lua_wait *wait);
 
 /* Removes one entry from its queue; the other entries of the wait stay. */
 void fli_lua_entry_leave(fli_lua_entry *entry);
+
+/* Parks the running task, which is in the queues of `wait`, until another task ends the wait or `until_ns` has passed;
+ * then calls `k` with `until_ns`. If memory is short, removes all entries from their queues and raises the memory
+ * error. */
+int fli_lua_wait_park(lua_State *L, fli_lua_wait *wait, uint64_t until_ns, lua_KFunction k);
 
 /* Ends the wait that `entry` belongs to, with `outcome`: removes all entries of the wait from their queues, and makes
  * the waiting task ready. */
