@@ -382,6 +382,36 @@ TEST(long_calls_of_c_functions_let_other_processes_run)
     "local function groups() return group(list(leaves)) end\n"                                                        \
     "local all = group(list(groups))\n"
 
+/* changed(table, change): each encoder writes the table that table() returns, while another task calls change(table).
+ * Returns the texts that the encoders raised or returned. */
+#define CHANGED                                                      \
+    "local function changed(table, change)\n"                        \
+    "  local results = {}\n"                                         \
+    "  for i, encode in ipairs { json.encode, msgpack.encode } do\n" \
+    "    local t = table()\n"                                        \
+    "    local writer = task.spawn(encode, t)\n"                     \
+    "    task.spawn(function() change(t) collectgarbage() end)\n"    \
+    "    results[i] = select(2, pcall(writer.await, writer))\n"      \
+    "  end\n"                                                        \
+    "  return results[1], results[2]\n"                              \
+    "end\n"                                                          \
+    "local function map() local t = {} for i = 1, 2000 do t['k' .. i] = i end return t end\n"
+
+TEST(an_object_that_grows_while_it_is_encoded_is_complete_or_refused)
+{
+    fixture_passes(&w, CHANGED "for _, more in ipairs { 0, 1, 9000 } do\n"
+                               "  local text, bytes = changed(map, function(t)\n"
+                               "    for i = 1, more do t['n' .. i] = i end\n"
+                               "  end)\n"
+                               "  local values = { json.decode(text) or false, msgpack.decode(bytes) or false }\n"
+                               "  assert(more > 0 or values[1] and values[2])\n"
+                               "  for i, why in ipairs { text, bytes } do\n"
+                               "    for k = 1, values[i] and 2000 or 0 do assert(values[i]['k' .. k] == k) end\n"
+                               "    assert(values[i] or why:find('a table was changed', 1, true))\n"
+                               "  end\n"
+                               "end\n");
+}
+
 /* Each chunk runs a loop in a C function that would take seconds and cannot be interrupted. */
 TEST(a_c_traversal_over_its_budget_ends_its_process)
 {
@@ -715,6 +745,8 @@ int main(void)
         T(a_job_with_an_endless_error_handler_ends_with_its_process),
         cmocka_unit_test_setup_teardown(long_calls_of_c_functions_let_other_processes_run, open_always_late_fixture,
                                         fixture_close_shared),
+        cmocka_unit_test_setup_teardown(an_object_that_grows_while_it_is_encoded_is_complete_or_refused,
+                                        open_always_late_fixture, fixture_close_shared),
         T(a_c_traversal_over_its_budget_ends_its_process),
         T(encoding_a_large_table_can_be_interrupted),
         T(a_message_of_colliding_keys_ends_its_reader),

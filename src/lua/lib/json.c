@@ -34,6 +34,7 @@ enum { STATE = 2, TEXT = 3, FIRST_TABLE = 4, ROUNDS = 64 };
 
 typedef struct open_table {
     lua_Integer at, length; /* `at`: number of values written so far; `length`: length of an array, -1 for an object */
+    bool        paused;     /* the call was suspended while the table was open, so another task may have changed it */
 } open_table;
 
 typedef struct encoder {
@@ -156,6 +157,18 @@ static void encode_key(lua_State *L)
     add(L, ":", 1);
 }
 
+/* Raises an error if the object that was written, the innermost table, has another number of fields now: if another
+ * task has added fields, lua_next may have skipped others. Called only for an object that was open during a pause,
+ * because counting takes as long as a second walk. */
+static void check_count(lua_State *L, encoder *e, const open_table *open)
+{
+    lua_Integer count = 0;
+    int         table = lua_gettop(L) - 1;
+    for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) count++;
+    e->rounds |= ROUNDS - 1; /* the budget is checked before the next value */
+    if (count != open->at) (void)fli_lua_refuse_change(L, "json.encode");
+}
+
 /* Writes the separator and the name of the next value of the innermost table, and pushes the value. Returns false if
  * there is no next value. */
 static bool encode_next(lua_State *L, open_table *open)
@@ -184,6 +197,7 @@ static int run_encode(lua_State *L, encoder *e)
         if (encode_next(L, open)) {
             encode_value(L, e);
         } else {
+            if (open->paused && open->length < 0) check_count(L, e, open);
             add(L, open->length >= 0 ? "]" : "}", 1);
             lua_pop(L, 2);
             e->depth--;
@@ -200,6 +214,7 @@ static int go_on_encode(lua_State *L, int status, lua_KContext ctx)
     /* Another task may have changed the tables during the pause. */
     for (int i = 0; i < e->depth; i++) {
         int table = FIRST_TABLE + 2 * i;
+        e->open[i].paused = true;
         if (e->open[i].length < 0) fli_lua_check_next(L, table, table + 1, "json.encode");
     }
     return run_encode(L, e);
