@@ -149,11 +149,8 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
         else push_global_fallback(w, p);
     } else if (w->local.sends == 0) {
         /* `p` is now the newest process in the deque and would run again at once. So the fairness pick is brought
-         * forward. If the step was long, further picks follow (find.c). The clock is due after a long step: the step
-         * noticed that 1 ms has passed (fli_worker_noticed), or steps are so long that the clock is read after each of
-         * them. The clock may also be due after a short step; then the further picks do no harm. */
+         * forward. If the step was long, further picks follow (worker.c begins a series). */
         (void)fli_ready_local(&w->local, p);
-        if (FLI_UNLIKELY(w->clock_countdown == 0)) w->fair_series = w->sched->opt.fair_every - 1;
         w->saw_continue = true;
         w->fair_credit += w->fair_countdown - 1;
         w->fair_countdown = 1;

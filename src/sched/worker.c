@@ -28,9 +28,11 @@
 #define CLOCK_FAR_NS UINT64_C(50000)
 #define CLOCK_INTERVAL_MAX 128
 /* If a step reads the clock more than this time after the worker's own last reading, the worker reads the clock after
- * that step. If two readings of the worker are further apart, a step between them was long: processes that are queued,
- * and timers that are due, must not wait for several such steps. */
+ * that step. */
 #define LONG_AGO_NS UINT64_C(1000000)
+/* If two readings of the worker are further apart, a step between them was long: processes that are queued, and timers
+ * that are due, must not wait for several such steps. Several times the usual distance of two readings. */
+#define LONG_STEP_NS UINT64_C(200000)
 /* A queue wait is sampled at every SAMPLE_EVERY-th clock reading. A sample reads the clock two more times. */
 #define SAMPLE_EVERY 8
 
@@ -193,7 +195,7 @@ static void act_on_clock(fli_worker *w, bool stepping)
     uint64_t before_ns = w->clock_ns;
     w->clock_ns = fli_now(&w->sched->rt);
     w->local.sends = 0; /* 0, so that processes woken by timers do not count as a fan-out of the last step */
-    bool after_long_step = w->had_long_step || (stepping && w->clock_ns > before_ns + LONG_AGO_NS);
+    bool after_long_step = w->had_long_step || (stepping && w->clock_ns > before_ns + LONG_STEP_NS);
     w->had_long_step = false;
     if (FLI_UNLIKELY(after_long_step)) fli_find_begin_series(w);
     uint32_t most = bypass_budget(w);

@@ -213,10 +213,10 @@ static void walk_relations(filch_sched *sched)
     fli_host *host = PEEK(&m->hosts[0]);
     uint32_t  fresh = PEEK(&sched->rt.procs.fresh);
     for (uint32_t slot = 1; slot < fresh; slot++) {
-        unsigned  segment = fli_slab_segment(slot);
-        uint32_t *heads = PEEK(&host->heads[segment]);
+        unsigned                segment = fli_slab_segment(slot);
+        fli_relation_list_head *heads = PEEK(&host->heads[segment]);
         if (heads == NULL) continue;
-        uint32_t first = heads[slot - (segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1))];
+        uint32_t first = heads[slot - (segment == 0 ? 0 : 1u << (FLI_SLAB_FIRST_BITS + segment - 1))].first;
         if (first != 0) walk_relation_list(sched, m, slot, first);
     }
 }
