@@ -77,6 +77,10 @@ TEST(the_memory_of_ended_relations_can_be_used_again)
                          "for n = 1, 4000 do refs[n] = assert(process.monitor(child)) end\n"
                          "for n = 1, 4000 do assert(process.unmonitor(refs[n])) end\n"
                          "local text = ('x'):rep(300000)\n"
+                         "for n = 1, 4000 do refs[n] = assert(process.monitor(child)) end\n"
+                         "local before = collectgarbage('count')\n"
+                         "for n = 1, 4000 do assert(process.unmonitor(refs[n])) end\n"
+                         "assert(before - collectgarbage('count') > 500)\n"
                          "process.terminate(child)\n"
                          "process.terminate(other)\n");
 }

@@ -233,6 +233,12 @@ void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size)
     heap->used -= size;
 }
 
+size_t fli_lua_heap_used(fli_lua_heap *heap)
+{
+    if (heap->relieve != NULL) (void)heap->relieve(heap);
+    return heap->used;
+}
+
 /* Fast path of the allocator: takes a small block from its free list, or puts a small block back. Returns false for any
  * other request: the caller then uses fli_lua_heap_resize(). */
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)

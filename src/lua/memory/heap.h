@@ -82,6 +82,9 @@ void *fli_lua_heap_resize(fli_lua_heap *heap, void *old, size_t old_size, size_t
 bool fli_lua_heap_charge(fli_lua_heap *heap, size_t size);
 void fli_lua_heap_discharge(fli_lua_heap *heap, size_t size);
 
+/* Returns heap->used, after bytes that are no longer held have been discharged (`relieve`). */
+size_t fli_lua_heap_used(fli_lua_heap *heap);
+
 /* fli_lua_heap_resize() as a lua_Alloc function; `heap` is the user pointer of the allocator. */
 void *fli_lua_heap_alloc(void *heap, void *old, size_t old_size, size_t size);
 

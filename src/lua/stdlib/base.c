@@ -284,7 +284,7 @@ static int base_collectgarbage(lua_State *L)
 {
     static const char *const names[] = { "collect", "count", "step", NULL };
     switch (fli_lua_check_word(L, 1, "collect", names)) {
-    case 1: lua_pushnumber(L, (lua_Number)fli_lua_self(L)->heap.used / 1024); return 1;
+    case 1: lua_pushnumber(L, (lua_Number)fli_lua_heap_used(&fli_lua_self(L)->heap) / 1024); return 1;
     case 2: lua_pushboolean(L, lua_gc(L, LUA_GCSTEP, 0)); return 1;
     default: return go_on_collect(L, LUA_OK, 2);
     }
