@@ -34,6 +34,7 @@ enum { STATE = 2, TEXT = 3, FIRST_TABLE = 4, ROUNDS = 64 };
 
 typedef struct open_table {
     lua_Integer at, length; /* `at`: number of values written so far; `length`: length of an array, -1 for an object */
+    uint64_t    keys;       /* of an object: sum of the numbers (fields.h) of the keys written so far */
     bool        paused;     /* the call was suspended while the table was open, so another task may have changed it */
 } open_table;
 
@@ -157,18 +158,6 @@ static void encode_key(lua_State *L)
     add(L, ":", 1);
 }
 
-/* Raises an error if the object that was written, the innermost table, has another number of fields now: if another
- * task has added fields, lua_next may have skipped others. Called only for an object that was open during a pause,
- * because counting takes as long as a second walk. */
-static void check_count(lua_State *L, encoder *e, const open_table *open)
-{
-    lua_Integer count = 0;
-    int         table = lua_gettop(L) - 1;
-    for (lua_pushnil(L); lua_next(L, table) != 0; lua_pop(L, 1)) count++;
-    e->rounds |= ROUNDS - 1; /* the budget is checked before the next value */
-    if (count != open->at) (void)fli_lua_refuse_change(L, "json.encode");
-}
-
 /* Writes the separator and the name of the next value of the innermost table, and pushes the value. Returns false if
  * there is no next value. */
 static bool encode_next(lua_State *L, open_table *open)
@@ -183,6 +172,7 @@ static bool encode_next(lua_State *L, open_table *open)
     }
     if (lua_next(L, table) == 0) return lua_pushnil(L), false;
     if (open->at++ > 0) add(L, ",", 1);
+    open->keys += fli_lua_key_number(L, table + 1);
     encode_key(L);
     return true;
 }
@@ -197,7 +187,10 @@ static int run_encode(lua_State *L, encoder *e)
         if (encode_next(L, open)) {
             encode_value(L, e);
         } else {
-            if (open->paused && open->length < 0) check_count(L, e, open);
+            if (open->paused && open->length < 0) {
+                fli_lua_check_keys(L, lua_gettop(L) - 1, open->keys, "json.encode");
+                e->rounds |= ROUNDS - 1; /* the budget is checked before the next value */
+            }
             add(L, open->length >= 0 ? "]" : "}", 1);
             lua_pop(L, 2);
             e->depth--;

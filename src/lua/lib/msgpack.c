@@ -73,8 +73,10 @@ enum { WRITER = 2, BUFFER = 3, FIRST_TABLE = 4, ROOM_FIRST = 256 };
 enum { ROUNDS = 64, TABLE_ROUNDS = 8 };
 
 typedef struct open_table {
-    size_t at, count; /* number of values written so far, and in total */
-    bool   is_array;
+    size_t   at, count; /* number of values written so far, and in total */
+    uint64_t keys;      /* of a map: sum of the numbers (fields.h) of the keys written so far */
+    bool     is_array;
+    bool     paused; /* the call was suspended while the table was open, so another task may have changed it */
 } open_table;
 
 typedef struct writer {
@@ -255,6 +257,10 @@ static bool push_next(writer *w)
     if (!more) {
         if (!open->is_array) lua_pushnil(L);
         if (open->at != open->count) (void)fli_lua_refuse_change(L, "msgpack.encode");
+        if (open->paused && !open->is_array) {
+            fli_lua_check_keys(L, key - 1, open->keys, "msgpack.encode");
+            w->rounds = ROUNDS; /* the budget is checked before the next value */
+        }
         return false;
     }
     open->at++;
@@ -265,6 +271,7 @@ static bool push_next(writer *w)
         return true;
     }
     if (lua_istable(L, key)) refuse(w, "a table cannot be a key");
+    open->keys += fli_lua_key_number(L, key);
     put_value(w, key);
     return true;
 }
@@ -306,6 +313,7 @@ static int go_on_encode(lua_State *L, int status, lua_KContext ctx)
     /* Another task may have changed the tables during the pause. */
     for (int i = 0; i < w->depth; i++) {
         int table = FIRST_TABLE + 2 * i;
+        w->open[i].paused = true;
         if (!w->open[i].is_array) fli_lua_check_next(L, table, table + 1, "msgpack.encode");
     }
     return run_encode(L, w);
