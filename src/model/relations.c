@@ -498,7 +498,8 @@ filch_err fli_unmonitor(fli_model *m, const fli_endpoint *watcher, uint64_t ref)
  * `which`. `by`: the serial that the supervisor must have; 0: any serial. */
 static bool is_supervision(fli_relation *relation, unsigned which, uint32_t host, uint64_t by)
 {
-    if (relation->supervises == 0 || which != 1 || host_of(relation, 0) != host) return false;
+    if (relation->kind != FLI_RELATION_MONITOR || relation->supervises == 0) return false;
+    if (which != 1 || host_of(relation, 0) != host) return false;
     return by == 0 || fli_load_rlx(&relation->serial[0]) == by;
 }
 

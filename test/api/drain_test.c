@@ -683,6 +683,48 @@ TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
     }
 }
 
+enum { LINKED = 80 }; /* more links than a process has without an index of its links */
+
+/* Spawns LINKED readers that are linked with it. After its cancel it ends when 2 * LINKED readers have been cancelled.
+ */
+static filch_err parent_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    bool *begun = self;
+    for (int n = 0; !*begun && n < LINKED; n++) {
+        filch_spawn_options options = FILCH_SPAWN_OPTIONS_INIT;
+        options.relations = FILCH_SPAWN_LINK;
+        ok(filch_spawn(filch_out_sched(out), &reader, &options, NULL));
+        fli_add_rel(&seen.spawned, 1);
+    }
+    *begun = true;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type != FILCH_EVENT_CANCEL && events[i].type != FILCH_EVENT_YIELD) continue;
+        if (fli_load_rlx(&seen.cancels) == 2 * LINKED) return filch_done(out, filch_none());
+        filch_err err = filch_yield_sleep(out, 1, FILCH_MILLISECONDS(1));
+        if (err != FILCH_OK) return err;
+    }
+    return filch_idle(out);
+}
+
+/* A link between two processes with many links gives one of them an index of its links. The mark of an indexed link was
+ * taken for that of a supervisor's monitor, so the stop left the cancel of the readers to a supervisor that they do not
+ * have. */
+TEST(processes_linked_with_a_process_of_many_links_are_cancelled_by_the_stop)
+{
+    static const filch_type parent = { .name = "parent", .size = sizeof(bool), .step = parent_step };
+    EACH_WORKER_COUNT(w)
+    {
+        filch_sched *sched = begin(worker_counts[w]);
+        filch_pid    first = start(sched, &parent, filch_none()), second = start(sched, &parent, filch_none());
+        turn(sched, worker_counts[w]);
+        until(fli_load_acq(&seen.spawned) == 2 * LINKED);
+        ok(filch_link(sched, first, second));
+        ok(stop_with(sched, FILCH_SECONDS(10), 0, NULL));
+        same(fli_load_rlx(&seen.cancels), 2 * LINKED);
+        test_alloc_balanced(&seen.alloc);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +744,7 @@ int main(void)
         cmocka_unit_test(during_a_stop_a_failed_child_and_its_siblings_are_not_restarted),
         cmocka_unit_test(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop),
         cmocka_unit_test(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop),
+        cmocka_unit_test(processes_linked_with_a_process_of_many_links_are_cancelled_by_the_stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
