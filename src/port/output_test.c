@@ -20,6 +20,10 @@
 #include "support/check.h"
 #include "support/descriptors.h"
 
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 8 /* musl 1.2 does not define it */
+#endif
+
 static int        ends[2]; /* ends[0] is the reading end */
 static fli_output out;
 
