@@ -153,7 +153,10 @@ TEST(every_way_to_start_a_process_uses_the_default_mailbox_limit)
                        /* a spawn may set another limit, or another policy */
                        "check(1024, flood(started(process.spawn { sleeper, mailbox_bytes = '1MB' })))\n"
                        "check(16, flood(started(process.spawn { sleeper, mailbox_bytes = '16KB' })))\n"
-                       "assert(flood(started(process.spawn { sleeper, overflow = 'drop_oldest' })) == 3000)\n");
+                       /* at twice its limit, while the receiver has not run, the mailbox drops the newest message */
+                       "local sent, why = flood(started(process.spawn { sleeper, overflow = 'drop_oldest' }))\n"
+                       "assert(sent == 3000 or why:find('its policy dropped the message', 1, true), why)\n"
+                       "assert(sent > 100, sent)\n");
 }
 
 /* Fixture for tests with a million active calls. These tests need a larger memory limit than the fixture of the other
