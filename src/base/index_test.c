@@ -99,7 +99,7 @@ TEST(without_memory_every_item_is_still_found)
     fli_index_init(&index, hash_of);
     for (uint64_t i = 0; i < 100; i++) {
         items[i].key = i;
-        /* the array `more` is allocated, but the first array of buckets is not */
+        /* the allocation of the array `more` succeeds, the next one, of the first array of buckets, fails */
         if (i == 50) test_alloc_fail(&alloc, 2, true);
         else test_alloc_fail(&alloc, 1, true);
         fli_index_add(&mem, &index, &items[i].item);

@@ -191,7 +191,7 @@ static inline fli_io_result fli_io_result_later(void)
 
 /* ---- the budget: how many bytes a worker may move ---- */
 
-/* Sets the budget of this worker to `bytes`. */
+/* Allows this worker to move `bytes` bytes before the operations that have more to move are queued again. */
 static inline void fli_budget_begin(fli_io *io, size_t bytes)
 {
     fli_local *worker = fli_current_worker(io->rt);

@@ -54,7 +54,7 @@ void     fli_output_drop(fli_output *out);
 uint64_t fli_output_dropped(fli_output *out);
 
 /* Returns true if a write has failed because the reader of the pipe or socket is gone. The failed write raises no
- * SIGPIPE, because it runs on a thread of the host program. */
+ * SIGPIPE, so that the library sends no signal to a thread of the host program. */
 bool fli_output_is_closed(fli_output *out);
 
 #endif

@@ -29,7 +29,7 @@ TEST(one_for_all_a_failed_restart_stops_the_restarted_ones_before_a_retry)
     fixture_tick(&w);
     child_log.refuse[2] = 1;
     send_child(&w, 1, FAILURE);
-    /* the first restart of c failed and was repeated; b was restarted only once */
+    /* c refused its first start and was started again; b was started once */
     assert_string_equal(child_log_from(3), "-b -c +b +c");
     child_log.refuse[1] = 1;
     send_child(&w, 0, FAILURE);

@@ -259,7 +259,7 @@ TEST(garbage_is_collected_before_a_kept_message_ends_the_process)
 {
     static const char *const waits[] = {
         "assert(process.receive('x') == 'x')",      /* the search for 'x' keeps the message */
-        "process.request(me, 'no reply', '100ms')", /* the end of the step keeps the message */
+        "process.request(me, 'no reply', '100ms')", /* the process keeps the message when its step ends */
     };
     for (size_t i = 0; i < 2; i++) {
         char chunk[1024];

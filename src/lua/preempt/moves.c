@@ -129,7 +129,8 @@ int fli_lua_moves_pause(lua_State *L, fli_lua_proc *p, int count)
         fli_lua_preempt_arm_returns(L);
         return count;
     }
-    fli_lua_preempt_disarm(L, p); /* removes the hook: when it runs at a return, it may itself move the stack */
+    /* Removes the hook, which would run when the Lua function returns, and could move the stack again. */
+    fli_lua_preempt_disarm(L, p);
     p->why = FLI_LUA_BY_PAUSE;
     return lua_yieldk(L, 0, count, return_results);
 }

@@ -141,8 +141,8 @@ typedef struct fli_lua_proc {
     struct fli_lua_closing *closing_list; /* the handlers that are being noted, see closing.c; NULL: none */
     uint64_t stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
     union {
-        /* processor time when this step, being late, last checked the budget or first had a large stack grow; 0: it
-         * did neither */
+        /* processor time at which this step last checked its budget while it was late, or, if it has not, at which a
+         * large stack first grew; 0: neither has happened */
         uint64_t checked_ns;
         uint64_t growths; /* in a simulation: how often a large stack grew within `grown_in` since the hook last ran */
     } stack_growth;
