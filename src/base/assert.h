@@ -30,7 +30,7 @@
 /* Prefetches the cache line at `at`, which will be written soon. Never faults. */
 #define FLI_FETCH(at) __builtin_prefetch((at), 1)
 
-/* Returns the struct whose `member` is at the address `at`. */
+/* Returns the struct that has its `member` at the address `at`. */
 #define FLI_OUTER(type, member, at) ((type *)(void *)((char *)(at)-offsetof(type, member)))
 
 #endif

@@ -13,7 +13,7 @@ typedef struct item {
     uint64_t       key;
 } item;
 
-static uint64_t hashed; /* number of items whose hash was computed: the items that an operation has looked at */
+static uint64_t hashed; /* number of computed hashes: one for each item that an operation has looked at */
 
 static uint64_t hash_of(const fli_index_item *at)
 {

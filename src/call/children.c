@@ -20,7 +20,7 @@ static filch_err call_supervisor(filch_sched *sched, filch_pid supervisor, filch
     return filch_invalid("supervisor is not a supervisor: the process sent another message in reply to the request");
 }
 
-/* As call_supervisor(), for requests whose reply is only an error code. */
+/* As call_supervisor(), for requests with a reply that is only an error code. */
 static filch_err call_for_error(filch_sched *sched, filch_pid supervisor, filch_ask_fn ask, void *arg,
                                 uint64_t deadline_ns)
 {

@@ -87,7 +87,7 @@ filch_err filch_spawn_wait(filch_sched *sched, const filch_type *type, const fil
     call->on_exit_user = opt.on_exit_user;
     opt.on_exit = exited;
     opt.on_exit_user = call;
-    fli_store_rlx(&call->refs, 2); /* relaxed: the process, whose on_exit drops a reference, does not exist yet */
+    fli_store_rlx(&call->refs, 2); /* relaxed: the process does not exist yet; its on_exit drops a reference */
     err = filch_spawn(sched, type, &opt, pid);
     if (err == FILCH_OK) return fli_hostcall_wait(call, ended, result);
     fli_store_rlx(&call->refs, 1);

@@ -64,7 +64,7 @@ typedef struct msg_timer {
     entry    e;
     uint64_t period_ns;   /* ticker: time between two ticks */
     bool     message_due; /* ticker: `unread` is not 0, but the message about these ticks could not be sent */
-    uint64_t serial;      /* serial of the process that gets the message, or whose flag is set; 0: none */
+    uint64_t serial;      /* serial of the process that gets the message or the flag; 0: none */
     uint64_t tag;         /* tag of the timer's message; of an ALARM: the cookie for hooks.alarm */
     /* timer or ticker: the node for its first message, allocated when the timer is armed */
     fli_event_node *node;
@@ -290,8 +290,8 @@ static bool remember(fli_timers *timers, fli_proc *p, uint64_t id)
     return true;
 }
 
-/* Lowers away_ns to `ns`, the next_ns of a shard whose owner is away. Called after the owner has gone away, and after
- * each write that lowers the next_ns of such a shard.
+/* Lowers away_ns to `ns`, the next_ns of a shard with an owner that is away. Called after the owner has gone away, and
+ * after each write that lowers the next_ns of such a shard.
  *
  * PAIR timers.away, release half. Always a read-modify-write, also if away_ns is low enough already, because
  * collect_away() swaps away_ns before it reads the shards. If this CAS comes before the swap, the worker in
@@ -490,7 +490,7 @@ static void tick(fli_timers *timers, fli_local *worker, msg_timer *t, uint64_t t
     if ((uint32_t)unread == 0 || t->message_due) t->message_due = !send_message(timers, worker, t, FLI_NODE_TICK, id);
 }
 
-/* Completes the yield that waits for this timer: a sleep, or an I/O operation whose deadline has passed. */
+/* Completes the yield that waits for this timer: a sleep, or an I/O operation that has passed its deadline. */
 static void complete_yield(fli_timers *timers, const entry *e, filch_err err)
 {
     /* filch_complete() requires that its argument `tag` is equal to receiver.tag, so receiver.tag is passed, whatever
@@ -641,9 +641,9 @@ static uint64_t next_away_ns(const fli_timers *timers, const fli_timer_shard *mi
     return next;
 }
 
-/* Collects from the wheels of owners that are away, if one of their timers is due. Only the worker whose swap finds
- * that away_ns has passed looks at the wheels. Then this worker lowers away_ns to the time of the next timer whose
- * owner is away. */
+/* Collects from the wheels of owners that are away, if one of their timers is due. Only the worker that finds by its
+ * swap that away_ns has passed looks at the wheels. Then this worker lowers away_ns to the time of the next timer of
+ * the owners that are away. */
 static void collect_away(fli_timers *timers, fli_timer_shard *mine, uint64_t now_ns, uint32_t room, fire_batch *r)
 {
     if (FLI_LIKELY(fli_load_rlx(&timers->away_ns) > now_ns) || r->count == room) return;

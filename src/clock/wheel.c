@@ -52,8 +52,8 @@
  * (docs/design/timers.md). */
 #define FETCH_AHEAD 8
 
-/* The tick of the last representable time, UINT64_MAX rounded up. It is the only tick whose start in ns does not fit
- * into a uint64_t. */
+/* The tick of the last representable time, UINT64_MAX rounded up. It is the only tick with a start in ns that does not
+ * fit into a uint64_t. */
 #define LAST_TICK (1ull << (64 - FLI_WHEEL_TICK_BITS))
 
 /* Returns the number of the lowest bit of a level's digit in a tick: 0, 8 and 16 for the levels 0 to 2, then 6 more per

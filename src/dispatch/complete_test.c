@@ -15,7 +15,7 @@ static filch_pid      victim;
 static bool           armed;
 /* Set by __wrap_fli_yield_claim() in the thread complete_late(), and by the test. Relaxed, so that only the library
  * orders the two threads. */
-static FLI_ATOMIC(uint64_t) late_key; /* key of the yield whose completion waits; 0: none */
+static FLI_ATOMIC(uint64_t) late_key; /* key of the yield with the completion that waits; 0: none */
 static FLI_ATOMIC(bool)     is_claimed, has_ended;
 
 bool __real_fli_yield_claim(fli_runtime *rt, uint64_t key, fli_event_node **node);

@@ -17,7 +17,7 @@
 #endif
 
 /* The locks of the queues of waiting senders. Each receiver has its own queue (fli_proc.waiters); the lock of a stripe
- * protects the queues of the receivers whose slots belong to the stripe. */
+ * protects the queues of the receivers with slots that belong to the stripe. */
 typedef struct fli_send_waiters {
     struct {
         alignas(FLI_LINE) fli_mutex lock;
@@ -27,7 +27,7 @@ typedef struct fli_send_waiters {
 
 /* The messages that wait for one receiver, as a ring of nodes in order of arrival. */
 typedef struct fli_waiting {
-    uint32_t newest; /* the handle of the newest node, whose `next` is the oldest; not used if `count` is 0 */
+    uint32_t newest; /* the handle of the newest node, which has the oldest as its `next`; not used if `count` is 0 */
     uint32_t count;
 } fli_waiting;
 

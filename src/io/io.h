@@ -138,8 +138,8 @@ static inline bool fli_io_has_fds(const fli_io *io)
 /* Collects at most `most` reports, and at most FLI_IO_BATCH. Blocks until a report is there, until `until_ns` (0: does
  * not block), or until fli_io_wake() is called. */
 void fli_io_collect(fli_io *io, uint64_t until_ns, fli_io_batch *batch, uint32_t most);
-/* Attempts the operations that waited for the reports in `batch`. Thread: a worker. Processes whose operation completes
- * become ready on this worker and run in the order of the reports. */
+/* Attempts the operations that waited for the reports in `batch`. Thread: a worker. If an operation completes, its
+ * process becomes ready on this worker; these processes run in the order of the reports. */
 void fli_io_deliver(fli_io *io, const fli_io_batch *batch);
 
 /* Wakes the worker that blocks in fli_io_collect(). */

@@ -98,7 +98,7 @@ void fli_op_complete_errno(filch_receiver receiver, int why)
     else (void)fli_op_complete(receiver, fli_io_error(-why), filch_int(-why));
 }
 
-/* Closes a stream whose opening failed or timed out. The process never received the stream's id. */
+/* Closes a stream after its opening has failed or timed out. The process never received the stream's id. */
 static void forget(fli_io *io, fli_stream *s)
 {
     /* returns false if the owner has ended: the end of the owner has closed the stream */

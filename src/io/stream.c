@@ -100,7 +100,7 @@ uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *id
     return count;
 }
 
-/* Returns the operation of `s` in this direction if it is a connect or a poll whose yield is outstanding. Otherwise
+/* Returns the operation of `s` in this direction if it is a connect or a poll with an outstanding yield. Otherwise
  * returns NULL. */
 static const fli_op *pending_op(fli_io *io, fli_stream *s, fli_direction direction)
 {

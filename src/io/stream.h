@@ -128,7 +128,7 @@ bool fli_stream_close(fli_io *io, fli_stream *s, uint64_t serial);
 /* Writes to `ids` the ids of up to `room` FLI_STREAM_POLL streams that process `serial` has for descriptor `fd`.
  * Returns how many ids it wrote. */
 uint32_t fli_stream_find_polls(fli_io *io, uint64_t serial, int fd, uint64_t *ids, uint32_t room);
-/* A connect or a poll whose yield is outstanding. */
+/* A connect or a poll with an outstanding yield. */
 typedef struct fli_pending_op {
     uint64_t       stream; /* id of the stream that the command has made */
     filch_receiver receiver;

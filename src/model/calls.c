@@ -68,7 +68,7 @@ static filch_err end_by_force(const fli_endpoint *endpoint)
     return FILCH_OK;
 }
 
-/* Carries out a request about one process, whose host is pinned as `endpoint`. */
+/* Carries out a request about one process; the host of the process is pinned as `endpoint`. */
 static filch_err relate_one(fli_model *m, fli_runtime *rt, fli_request *request, const fli_endpoint *endpoint)
 {
     switch (request->op) {

@@ -35,7 +35,7 @@ typedef struct fli_counters {
 #define X(name) FLI_ATOMIC(uint64_t) name;
     FLI_COUNTER_MAP(X)
 #undef X
-    FLI_ATOMIC(uint64_t) leaving; /* number of ended processes whose on_exit has not returned yet */
+    FLI_ATOMIC(uint64_t) leaving; /* number of ended processes with an on_exit that has not returned yet */
     /* Number of inline steps, which are the iterations of inline completion loops. Each inline step is also one step,
      * one yield and one completion; the counters `steps`, `yields` and `completions` do not include inline steps. */
     FLI_ATOMIC(uint64_t)

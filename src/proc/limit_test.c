@@ -276,8 +276,8 @@ TEST(concurrent_senders_never_exceed_the_limit)
 TEST(a_release_after_the_memory_was_returned_does_nothing)
 {
     fli_proc p = { 0 };
-    /* The low 12 bits of 4096 are 0. A load whose memory was returned to the system is read as 0, so its generation has
-     * the same 12 bits. */
+    /* The low 12 bits of 4096 are 0. If the memory of a load was returned to the system, the load is read as 0, so its
+     * generation has the same 12 bits. */
     uint32_t gen = 4096;
     fli_limit_open(&p, gen);
     same(fli_limit_reserve(&p, gen, 3, false), FLI_ADMIT);

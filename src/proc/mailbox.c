@@ -177,8 +177,8 @@ static void trim(fli_runtime *rt, fli_local *worker, fli_proc *p)
 }
 
 /* Prefetches the node that comes 8 nodes later in a list, if the nodes of the list have equal distances in memory, as
- * in a backlog whose senders took turns. Otherwise the address is garbage, which is harmless: a prefetch never faults.
- * A backlog of 2,000,000 numbers took 13 % more CPU time without this. */
+ * in a backlog from senders that took turns. Otherwise the address is garbage, which is harmless: a prefetch never
+ * faults. A backlog of 2,000,000 numbers took 13 % more CPU time without this. */
 static inline void prefetch_ahead(const fli_event_node *before, const fli_event_node *node)
 {
     uintptr_t at = (uintptr_t)node, distance = at - (uintptr_t)before;

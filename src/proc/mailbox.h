@@ -138,7 +138,7 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
 /* Fast path: takes the synchronous completion of the only outstanding yield if it is the only event. Fills `event` and
  * returns the node, which the caller frees after the step; or NULL if the precondition does not hold.
  *   Precondition: the process waits and has one yield. Its list of completions holds only the completion of this yield,
- *                 whose node was never in the mailbox. The mailbox has no new node.
+ *                 and the node of this completion was never in the mailbox. The mailbox has no new node.
  *   Skips:        unstacking, and the order of the events in a batch: there is one event.
  *   Repeats:      INVARIANT close of step.c, by fli_yield_close(). INVARIANT head: the node is not the mailbox head.
  *   General path: fli_mail_unstack() and fli_mail_collect(). */

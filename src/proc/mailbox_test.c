@@ -662,7 +662,7 @@ static int64_t value_of(const filch_data *data)
     return value;
 }
 
-/* Several threads send to one process, whose mailbox has the overflow policy `overflow`; this thread reads the
+/* Several threads send to the mailbox of one process, which has the overflow policy `overflow`; this thread reads the
  * messages. Checks that the messages of each sender arrive in order, and, with `whole`, that all of them arrive. */
 static void stress(uint32_t max, filch_overflow overflow, uint64_t rounds, bool whole)
 {

@@ -120,8 +120,8 @@ typedef struct fli_upper_ops {
  * fli_current_worker() returns the fli_local of the calling thread. */
 struct fli_local {
     fli_runtime *rt;
-    /* the process whose step, yields or end the worker handles now, or the last such process; NULL: the worker is not
-     * in its step loop */
+    /* the process that the worker handles now (a step, the yields or the end of the process), or the last such process;
+     * NULL: the worker is not in its step loop */
     fli_proc    *current;
     uint64_t     serial;  /* serial of `current`: the `from` of its messages */
     fli_runtime *fast_rt; /* `rt` while fast paths are allowed: inside a step that is neither recorded nor
@@ -137,7 +137,7 @@ struct fli_local {
     uint32_t remote_events;   /* messages and processes received from other workers since throttle.c last read this
                                  counter */
     uint32_t sends, pushed;   /* in the current step: messages sent, and processes pushed to the local deque */
-    uint32_t contended_sends; /* sends whose first CAS failed, since throttle.c last read this counter */
+    uint32_t contended_sends; /* sends with a failed first CAS, since throttle.c last read this counter */
     /* Sends in the current step from which filch_should_yield() returns 1: option send_budget, or 0 after many
      * contended sends. See fli_contended_send(). */
     uint32_t send_limit;
@@ -169,7 +169,7 @@ struct fli_local {
 #define FLI_CONTENDED_MIN 32
 #endif
 
-/* Counts a send whose first CAS failed. After many of them filch_should_yield() returns 1, so that the step ends and
+/* Counts a send with a failed first CAS. After many of them filch_should_yield() returns 1, so that the step ends and
  * the worker reads its clock and may pause (sched/throttle.c, which resets `send_limit`). */
 static inline void fli_contended_send(fli_local *worker)
 {
@@ -272,9 +272,9 @@ static inline void fli_current_leave(const fli_local *worker)
     fli_current_set(worker->outer);
 }
 
-/* Returns true if the calling thread runs a worker of this runtime: its current worker, or one whose step has led to
- * the current worker. Such a thread must not wait for the end of a step of this runtime, because the step may be its
- * own. */
+/* Returns true if the calling thread runs a worker of this runtime: its current worker, or a worker with a step that
+ * has led to the current worker. Such a thread must not wait for the end of a step of this runtime, because the step
+ * may be its own. */
 static inline bool fli_current_is_inside(const fli_runtime *rt)
 {
     for (const fli_local *worker = fli_current_get(); worker != NULL; worker = worker->outer) {

@@ -270,8 +270,8 @@ static __attribute__((noinline)) filch_err send_awake(fli_local *worker, fli_pro
     return FILCH_OK;
 }
 
-/* Slow exit of send_limited(): the state word changed between the read and the CAS. Pushes `node`, whose space is
- * reserved, on the general path. */
+/* Slow exit of send_limited(): the state word changed between the read and the CAS. Pushes `node` on the general path;
+ * the space for `node` is already reserved. */
 static __attribute__((noinline)) filch_err send_limited_contended(fli_local *worker, fli_proc *p, uint64_t word,
                                                                   fli_event_node *node)
 {

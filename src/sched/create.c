@@ -149,9 +149,9 @@ static uint32_t proc_generation(void *object)
     return generation < PROC_GEN_RETURNED ? generation : FLI_SLAB_STAYS;
 }
 
-/* Initializes a slot of a page whose memory was returned to the system as a free slot. The slot still has the bytes
- * that it had as a free slot, or its bytes are zeros. In both cases the slot is blank (finish.c), so only the slot
- * number and the state word are written. */
+/* Initializes a slot as a free slot, in a page that was returned to the system. The slot still has the bytes that it
+ * had as a free slot, or its bytes are zeros. In both cases the slot is blank (finish.c), so only the slot number and
+ * the state word are written. */
 static void remake_proc(void *object, uint32_t handle, uint32_t generation)
 {
     fli_proc *p = object;

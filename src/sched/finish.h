@@ -10,8 +10,8 @@
 #include "sched/spawn.h"
 #include "sched/worker.h"
 
-/* Gives back the slot of `p`, whose state is FREE, and counts the process as ended. `again`: the slot has generations
- * left and may be used again; without it the slot is retired. */
+/* Gives back the slot of `p`, which is in the state FREE, and counts the process as ended. `again`: the slot has
+ * generations left and may be used again; without it the slot is retired. */
 static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
 {
     fli_local *worker = &w->local;

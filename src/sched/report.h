@@ -17,7 +17,7 @@ void fli_stop_killed(filch_sched *sched);
 void fli_stop_unread(filch_sched *sched, uint64_t serial, uint64_t unread);
 /* If a stop has begun: notes a write of the process `serial` that ended with `bytes` not written. Thread: any. */
 void fli_stop_cut(filch_sched *sched, uint64_t serial, uint64_t bytes);
-/* Adds each process whose step has not returned to the report. Returns the number of these processes. */
+/* Adds to the report each process with a step that has not returned. Returns the number of these processes. */
 uint64_t fli_report_stuck(filch_sched *sched);
 /* Moves the noted entries into the caller's report, or frees them if `out` is NULL. */
 void fli_report_give(filch_sched *sched, const filch_report *found, filch_report *out);

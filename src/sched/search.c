@@ -31,7 +31,7 @@
 #include "sched/worker.h"
 #include "sync/inject.h"
 
-/* A worker whose park lasted more than LONG_PARK times the search time shortens the search time. */
+/* A worker shortens the search time if its park lasted more than LONG_PARK times the search time. */
 #define LONG_PARK 4
 /* A worker that woke by timeout and has run fewer steps than this since then makes one attempt to find work, and parks
  * again. */

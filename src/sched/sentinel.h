@@ -9,7 +9,7 @@
 
 #include "sched/idle.h"
 
-/* Functions whose name ends in _locked are called under the idle lock. */
+/* Functions with a name that ends in _locked are called under the idle lock. */
 
 /* Returns until when `w`, which is parked, may sleep; FLI_NEVER if it needs no timeout. Makes `w` the sentinel or the
  * backup if one is needed. */

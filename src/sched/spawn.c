@@ -324,7 +324,8 @@ static inline bool is_at_hand(filch_sched *sched, fli_local *worker)
     return fli_load_acq(&sched->rt.phase) == FLI_OPEN; /* PAIR runtime.phase, acquire half */
 }
 
-/* Makes an instance that does not fit into the control block of its process, or whose arguments are not a value. */
+/* Makes an instance that does not fit into the control block of its process, or an instance with arguments that are not
+ * a value. */
 static __attribute__((noinline)) filch_err make_apart(filch_sched *sched, fli_proc *p, const filch_type *type,
                                                       const filch_ctx *ctx, const filch_spawn_options *opt)
 {
@@ -343,8 +344,8 @@ static inline filch_err make_inline(filch_sched *sched, fli_proc *p, const filch
     return type->init != NULL ? type->init(p->inline_state, &ctx, opt->method, &opt->args) : FILCH_OK;
 }
 
-/* Ends a spawn whose init has failed. init knew the pid and may have passed it on, so the slot gets a new generation:
- * no other process gets this pid. */
+/* Ends a spawn after its init has failed. init knew the pid and may have passed it on, so the slot gets a new
+ * generation: no other process gets this pid. */
 static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *p, filch_err err)
 {
     if (fli_state_free(&p->state)) fli_slab_give(&worker->rt->procs, &worker->procs, p);

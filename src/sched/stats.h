@@ -19,7 +19,7 @@ static inline void fli_stats_count_spawned(fli_runtime *rt, fli_local *worker, u
     else fli_add_rel(&rt->foreign.spawned, count);
 }
 
-/* Returns the number of processes that have not ended, including those whose on_exit still runs. */
+/* Returns the number of processes that have not ended, including processes with an on_exit that still runs. */
 uint64_t fli_stats_alive(filch_sched *sched);
 /* Returns true if the number of processes was at option `max_processes` at some moment during the call. May return
  * false although the limit was reached, if processes end and are spawned all the time. */

@@ -45,8 +45,8 @@ static void on_exit_spawns(fli_counters *c)
     fli_store_rlx(&c->leaving, fli_load_rlx(&c->leaving) - 1);
 }
 
-/* Creates a scheduler whose counters say: `spawned` processes were spawned, 100 have ended, of which `leaving` still
- * run their on_exit. */
+/* Creates a scheduler with counters that say: `spawned` processes were spawned, 100 have ended, of which `leaving`
+ * still run their on_exit. */
 static filch_sched *begin(uint64_t spawned, uint64_t leaving)
 {
     filch_options options = FILCH_OPTIONS_INIT;

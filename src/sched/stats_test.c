@@ -159,7 +159,7 @@ TEST(the_shorter_struct_of_an_older_caller_is_filled_up_to_its_size)
     ok(filch_inspect(sched, pid, &u.info));
     assert_string_equal(u.info.name, "counted");
     for (size_t i = offsetof(filch_info, state); i < sizeof u; i++) same(u.bytes[i], 0xee);
-    /* Simulates a newer caller, whose struct is larger: only the fields known to this version are written. */
+    /* Simulates a newer caller with a larger struct: only the fields known to this version are written. */
     memset(&u, 0xee, sizeof u);
     u.stats.size = sizeof(filch_stats) + 64;
     ok(filch_sched_stats(sched, &u.stats));

@@ -368,8 +368,8 @@ static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *
     conclude_holding(w, p, node, err);
 }
 
-/* Slow half of has_no_pending(), for a process that went idle on another worker, or whose queue wait is being
- * sampled. */
+/* Slow half of has_no_pending(), for a process that went idle on another worker, or for a process with a queue wait
+ * that is being sampled. */
 static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_has_no_pending(p)) return false;

@@ -178,9 +178,9 @@ static void drain(filch_sched *sched, uint64_t until_ns, uint64_t patience_ns)
 }
 
 /* Sets KILL for the processes that are left, and ends on this thread the processes that no worker ends. Returns true if
- * no process is left. Returns false if steps do not return; then *starved is the number of running steps whose threads
- * the system does not run. The time limit starts anew whenever a process has ended. The loop ends nevertheless, because
- * no process is spawned any more. */
+ * no process is left. Returns false if steps do not return; then *starved is the number of running steps on threads
+ * that the system does not run. The time limit starts anew whenever a process has ended. The loop ends nevertheless,
+ * because no process is spawned any more. */
 static bool force(filch_sched *sched, uint64_t *starved)
 {
     uint64_t began_ns = fli_clock_ns(), last = fli_report_ended(sched);

@@ -21,8 +21,8 @@ typedef enum fli_verdict { FLI_VERDICT_WAIT, FLI_VERDICT_STUCK, FLI_VERDICT_STAR
 /* Judges a step that has not returned. `mood` and `cpu_ns` are the state and the CPU time of its thread now. */
 fli_verdict fli_stuck_judge(fli_stuck *seen, uint64_t now_ns, fli_thread_mood mood, uint64_t cpu_ns);
 /* Judges the running step of each worker. Returns FLI_VERDICT_WAIT if the stop should wait for one of these steps,
- * otherwise FLI_VERDICT_STUCK. *starved is the number of steps whose threads the system does not run. `began_ns`: when
- * force() in stop.c began, or when a process last ended, if that was later. Thread: the stopping one, after the
+ * otherwise FLI_VERDICT_STUCK. *starved is the number of steps on threads that the system does not run. `began_ns`:
+ * when force() in stop.c began, or when a process last ended, if that was later. Thread: the stopping one, after the
  * deadline. */
 fli_verdict fli_stuck_look(filch_sched *sched, uint64_t began_ns, uint64_t *starved);
 

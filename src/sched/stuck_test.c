@@ -48,7 +48,7 @@ TEST(a_step_on_a_thread_of_unknown_state_is_stuck_after_two_seconds)
     same(fli_stuck_judge(&seen, MS(2010), FLI_THREAD_UNKNOWN, 0), FLI_VERDICT_STUCK);
 }
 
-/* ---- tests with a real thread, whose state the system reports ---- */
+/* ---- tests with a real thread; the system reports its state ---- */
 
 static FLI_ATOMIC(int) wanted; /* the test tells its thread what to do: 0: sleep, 1: run, 2: return */
 static fli_mutex       lock;

@@ -91,8 +91,8 @@ void fli_trim_run(filch_sched *sched, uint64_t now_ns)
 {
     uint64_t due = fli_load_rlx(&sched->trim.due_ns);
     if (now_ns < due) return;
-    /* The thread whose CAS succeeds returns the next portion to the system; for other threads due_ns is then a later
-     * time. */
+    /* The thread with the successful CAS returns the next portion to the system; for other threads due_ns is then a
+     * later time. */
     if (!fli_cas_weak_rlx(&sched->trim.due_ns, &due, fli_clock_after(now_ns, INTERVAL_NS))) return;
     bool more = false;
     for (int i = 0; i < SLABS; i++) more |= trim(slab_at(sched, i));

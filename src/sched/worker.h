@@ -53,7 +53,7 @@ struct fli_worker {
      * how), `stuck` (used by the thread that stops the scheduler), and queue_wait (other threads read it for
      * statistics). */
     alignas(FLI_LINE) fli_prng prng;
-    fli_proc *torn;            /* the process whose step a C++ exception has left (torn.c); NULL: none */
+    fli_proc *torn;            /* a C++ exception has left the step of this process (torn.c); NULL: none */
     bool      exit_unnotified; /* exit notices of the ending process have not been sent yet (torn.c) */
     bool      in_close;        /* `close` of an instance runs */
     filch_err close_error;     /* while `close` runs: the error with which the process ends; otherwise FILCH_OK */
@@ -66,7 +66,7 @@ struct fli_worker {
     bool      fast_steps;       /* steps are neither timed nor simulated: fast paths are allowed */
     bool      may_rerun;        /* `rerun` may be used: the worker has its own thread, so no tick counts its steps */
     uint32_t  steps_left;       /* how many steps the running tick may still run; UINT32_MAX for worker threads */
-    uint32_t  handler_cache_id; /* id of the command whose handler was looked up last */
+    uint32_t  handler_cache_id; /* id of the command for which a handler was looked up last */
     const struct fli_handler *handler_cache; /* the handler of handler_cache_id; NULL: unknown command */
 
     /* Fairness: find.c. */

@@ -262,7 +262,7 @@ static void run(scene given)
 /* `fair`: values of option fair_every; 0 lets the scheduler choose. `ticks`: values of steps_per_tick. */
 static const uint32_t fair[] = { 0, 2, 5, 8 }, ticks[] = { 1, 1000 };
 
-/* A sleeper whose timer is due waits for the running step, and for one more step if a fairness pick is due. */
+/* A sleeper with a due timer waits for the running step, and for one more step if a fairness pick is due. */
 TEST(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them)
 {
     for (int64_t phase = 0; phase < PHASES; phase += EACH(1)) {

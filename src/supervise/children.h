@@ -107,7 +107,7 @@ void fli_children_update(fli_children *children, fli_child *c);
 void fli_children_started(fli_children *children, fli_child *c, filch_pid pid);
 
 /* Each of these functions returns a child, or NULL if there is no such child: the child with this name (its id in
- * filch_child), with this number, or whose newest process is `pid`. */
+ * filch_child), with this number, or with `pid` as its newest process. */
 fli_child *fli_children_named(const fli_children *children, const char *name);
 fli_child *fli_children_numbered(const fli_children *children, uint32_t id);
 fli_child *fli_children_with(const fli_children *children, filch_pid pid);

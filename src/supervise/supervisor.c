@@ -412,8 +412,8 @@ static void hold(supervisor *s, fli_child *c, filch_err why, filch_out *out)
     fli_children_update(&s->children, c);
 }
 
-/* Called in each step, for the back-offs that have no sleep because there was no memory for one. Ends those of them
- * whose time has passed, and yields a sleep for each of the others if there is memory now. */
+/* Called in each step, for the back-offs that have no sleep because there was no memory for one. Ends each of these
+ * back-offs if its time has passed, and yields a sleep for each of the others if there is memory now. */
 static void retry_sleeps(supervisor *s, filch_out *out)
 {
     fli_child *next = s->children.first[FLI_CHILDREN_UNTIMED];
