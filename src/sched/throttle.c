@@ -352,6 +352,8 @@ static bool is_any_worker_stuck(fli_worker *w)
             stuck = true;
         w->victim_progress[i] = (fli_victim_progress){ .steps = progress, .since_ns = w->clock_ns };
     }
+    /* The next call must come at least LOOK_FIRST_NS after this one, even if this thread had to wait for a CPU. */
+    w->clock_ns = fli_clock_ns();
     return stuck;
 }
 
@@ -386,8 +388,8 @@ static bool wait_for_others(fli_worker *w)
  * begun, or a worker is stuck in a step. */
 static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *began)
 {
-    uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_FIRST_NS), every_ns = LOOK_FIRST_NS;
     (void)is_any_worker_stuck(w);
+    uint64_t look_ns = fli_clock_after(w->clock_ns, LOOK_FIRST_NS), every_ns = LOOK_FIRST_NS;
     if (!sleep_until(w, fli_clock_after(w->clock_ns, SETTLE_NS))) return false;
     measure(w, began);
     while (w->clock_ns < until_ns) {
