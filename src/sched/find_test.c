@@ -17,6 +17,15 @@
 
 enum { MANY = 64 };
 
+/* Each reading of the clock is 20 ns after the last one, so that no step counts as long, also under valgrind. */
+static uint64_t now_ns;
+
+uint64_t __wrap_fli_clock_ns(void);
+uint64_t __wrap_fli_clock_ns(void)
+{
+    return now_ns += 20;
+}
+
 /* The numbers of the processes, in the order of their steps. */
 static int64_t order[4096];
 static size_t  stepped;
