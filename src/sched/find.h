@@ -29,8 +29,8 @@ fli_proc *fli_find_oldest(fli_worker *w);
 /* Called after a long step: begins a series of fairness picks, and brings the first one forward. See the head of
  * find.c. */
 void fli_find_begin_series(fli_worker *w);
-/* Moves the process in the LIFO slot to the deque. */
-void fli_find_empty_slot(fli_worker *w);
+/* Moves the process in the LIFO slot to the deque. Returns true if there was one. */
+bool fli_find_empty_slot(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);

@@ -97,10 +97,11 @@ static void read_clock_within(fli_worker *w, uint32_t turns)
     if (w->clock_countdown > turns) w->clock_countdown = turns;
 }
 
-/* Charges `count` timers or I/O reports to the budget of `most` wake-ups that may run ahead of the fairness pick. If
+/* Charges `count` turns to the budget of `most` turns ahead of the fairness pick: one for each timer or I/O report. If
  * the budget is used up, makes the worker read the clock again when the processes that were woken have run. */
 static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
 {
+    if (FLI_UNLIKELY(count > 0)) w->bypass_steps = fli_counters_steps(&w->local.counters) + count;
     uint32_t before_the_oldest = count < w->fair_credit ? count : w->fair_credit;
     w->fair_credit -= before_the_oldest;
     w->fair_countdown += before_the_oldest;
@@ -148,20 +149,30 @@ static void call_for_help(fli_worker *w)
     if (w->needs_help && fli_parked_in(word) > 0 && fli_searching_in(word) == 0) fli_parking_wake_one(sched);
 }
 
-/* Fires up to `most` due timers. The process of the timer that was due first runs first. After a long step it runs
- * before the process in the LIFO slot, too: that process may spawn one with the next long step, which would be newer in
- * the deque than the processes that the timers woke. */
+/* Returns true if the process in the LIFO slot must join the deque before the processes that timers or descriptors
+ * wake. After a long step they run before it, because it may spawn a process with the next long step, which would be
+ * newer in the deque than they are. Its turn comes after them, ahead of the fairness pick. If every second turn is a
+ * pick, there is no such turn, and it stays in the slot. */
+static bool should_empty_slot(fli_worker *w, bool after_long_step)
+{
+    return FLI_UNLIKELY(after_long_step) && w->fair_every > 2 && fli_lifo_slot_is_full(&w->lifo_slot);
+}
+
+/* Fires due timers, and returns how many turns of the budget of `most` turns that takes. The process of the timer that
+ * was due first runs first. */
 static uint32_t fire_timers(fli_worker *w, uint32_t most, bool after_long_step)
 {
     if (FLI_UNLIKELY(!have_woken_run(w))) return 0;
     uint32_t depth = fli_deque_count(&w->deque);
     bool     gathers = w->fair_every > 1;
     if (FLI_UNLIKELY(gathers && most > FLI_GATHERED_MAX)) most = FLI_GATHERED_MAX;
+    bool     empties = should_empty_slot(w, after_long_step);
+    uint32_t kept = empties && most > 1;
     if (gathers) fli_ready_gather(w);
-    uint32_t fired = poll_timers(w, most);
-    if (FLI_UNLIKELY(after_long_step) && fired > 0) fli_find_empty_slot(w);
+    uint32_t fired = poll_timers(w, most - kept), spent = fired;
+    if (FLI_UNLIKELY(empties) && fired > 0 && fli_find_empty_slot(w)) spent += kept;
     fli_ready_push_gathered(w);
-    spend_bypass(w, fired, most);
+    spend_bypass(w, spent, most);
     w->needs_help = false;
     if (FLI_LIKELY(fired == 0)) return 0;
     uint32_t queued = fli_deque_count(&w->deque), woken = queued > depth ? queued - depth : 0;
@@ -170,9 +181,9 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most, bool after_long_step)
     w->timers_steps = fli_counters_steps(&w->local.counters) + woken;
     /* fli_sentinel_note_timers() delays the next wake-up for timers. It is not called if the budget is used up, because
      * more timers may be due. */
-    if (fired < most) fli_sentinel_note_timers(w, fired);
+    if (fired < most - kept) fli_sentinel_note_timers(w, fired);
     else call_for_help(w);
-    return fired;
+    return spent;
 }
 
 /* Polls descriptors. Called after the timers have fired; timers and descriptors share one budget. If the timers have
@@ -181,11 +192,14 @@ static uint32_t fire_timers(fli_worker *w, uint32_t most, bool after_long_step)
 static void poll_descriptors(fli_worker *w, uint32_t most, bool after_long_step)
 {
     fli_io_batch batch;
-    fli_io_collect(&w->sched->io, 0, &batch, most > 0 ? most : UINT32_MAX);
-    if (FLI_UNLIKELY(after_long_step) && batch.count > 0) fli_find_empty_slot(w); /* as in fire_timers() */
+    bool         empties = should_empty_slot(w, after_long_step);
+    uint32_t     kept = empties && most > 1;
+    fli_io_collect(&w->sched->io, 0, &batch, most > 0 ? most - kept : UINT32_MAX);
+    uint32_t spent = batch.count;
+    if (FLI_UNLIKELY(empties) && batch.count > 0 && fli_find_empty_slot(w)) spent += kept;
     fli_worker_begin_poll_interval(w, batch.count);
     fli_io_deliver(&w->sched->io, &batch);
-    spend_bypass(w, batch.count, most);
+    spend_bypass(w, spent, most);
 }
 
 /* Reads the clock, fires timers, and polls descriptors. `stepping`: the worker has only run steps since the last
@@ -199,9 +213,9 @@ static void act_on_clock(fli_worker *w, bool stepping)
     w->had_long_step = false;
     if (FLI_UNLIKELY(after_long_step)) fli_find_begin_series(w);
     uint32_t most = bypass_budget(w);
-    uint32_t fired = fire_timers(w, most, after_long_step);
+    uint32_t spent = fire_timers(w, most, after_long_step);
     if (FLI_UNLIKELY(fli_io_has_fds(&w->sched->io)) && most > 0 && is_poll_due(w))
-        poll_descriptors(w, most - fired, after_long_step);
+        poll_descriptors(w, most - spent, after_long_step);
 }
 
 /* Sets fair_every, the number of turns between two fairness picks, by the average time of a step: find.c. */

@@ -75,9 +75,11 @@ struct fli_worker {
     uint32_t fair_countdown; /* turns until the next fairness pick */
     uint32_t fair_credit;    /* turns by which a CONTINUE has brought the next fairness pick forward; also the number of
                                 processes woken by timers or I/O that may run before that pick (worker.c) */
-    uint32_t fair_series;  /* fairness picks left in the series that follows a long step of a process that continued */
-    bool     saw_continue; /* a process has returned CONTINUE since the last fairness pick, or a series is under way */
-    bool     fair_local_next; /* true: the next fairness pick tries the local deque first; false: the global queue */
+    uint32_t fair_series;    /* fairness picks left in the series that follows a long step */
+    uint64_t bypass_steps;   /* count of steps of this worker at which all processes that timers or I/O have woken have
+                                had   the turns that were kept for them before the next pick (worker.c) */
+    bool saw_continue;    /* a process has returned CONTINUE since the last fairness pick, or a series is under way */
+    bool fair_local_next; /* true: the next fairness pick tries the local deque first; false: the global queue */
 
     /* Fields for clock readings and polls: worker.c. */
     uint32_t clock_countdown; /* steps until the clock is read */

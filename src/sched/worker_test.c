@@ -39,6 +39,7 @@ typedef struct scene {
     uint32_t loops, sleepers;
     bool     quiet;    /* the loop processes do not read the clock */
     uint64_t sleep_ns; /* the sleepers wake at multiples of this time */
+    uint64_t awake_ns; /* duration of a step of a sleeper that has woken */
     uint32_t fair_every;
     uint32_t steps_per_tick;
     /* Results. */
@@ -96,6 +97,7 @@ static filch_err sleeper_step(void *self, const filch_event *events, size_t coun
         uint64_t late_ns = now_ns - me->due_ns, *most = me->slept == 0 ? &play.first_late_ns : &play.late_ns;
         if (late_ns > *most) *most = late_ns;
         play.slept++;
+        now_ns += play.awake_ns;
         if (++me->slept == SLEEPS) return filch_done(out, filch_none());
     }
     me->due_ns = (now_ns / play.sleep_ns + 1) * play.sleep_ns;
@@ -320,6 +322,29 @@ TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
     }
 }
 
+/* Each sleeper takes a long step when it wakes, so the next clock reading begins a series of fairness picks. The
+ * sleepers that have woken together with it run before the series all the same. */
+TEST(processes_woken_together_run_before_a_series_of_picks)
+{
+    const uint64_t awake_ns = FILCH_MICROSECONDS(300);
+    for (uint32_t sleepers = 2; sleepers <= 10; sleepers += 4) {
+        for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
+            for (size_t i = 0; i < 8; i++) {
+                uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+                uint64_t groups = (sleepers + every - 2) / (every - 1);
+                run((scene){ .phase = phase,
+                             .loops = LOOPS,
+                             .sleepers = sleepers,
+                             .sleep_ns = 50 * TURN_NS + 1234567,
+                             .awake_ns = awake_ns,
+                             .fair_every = fair[i % 4],
+                             .steps_per_tick = ticks[i / 4] });
+                assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS + sleepers * awake_ns);
+            }
+        }
+    }
+}
+
 /* The process in the inline completion loop reads the clock, and the loop ends when a timer is due. */
 TEST(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step)
 {
@@ -423,6 +448,58 @@ TEST(a_sleep_beside_chains_of_long_processes_waits_for_the_running_one)
             assert_in_range(play.late_ns, 0, fair[i % 4] == 2 ? 4 * TURN_NS : TURN_NS + SHORT_NS);
             end(sched);
         }
+    }
+}
+
+static filch_pid helper_pid;
+static uint64_t  asked_ns, help_late_ns; /* help_late_ns: largest delay between a message to the helper and its step */
+static uint32_t  asks;
+
+static filch_err helper_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    if (count > 0 && now_ns - asked_ns > help_late_ns) help_late_ns = now_ns - asked_ns;
+    return filch_idle(out);
+}
+
+static const filch_type helper = { .name = "helper", .step = helper_step };
+
+/* Takes a long step, sends to the helper, and sleeps. The helper is then in the LIFO slot. */
+static filch_err asker_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    if (is_cancelled(events, count)) return filch_done(out, filch_none());
+    now_ns += FILCH_MICROSECONDS(300);
+    asked_ns = now_ns;
+    asks++;
+    ok(filch_send(filch_out_sched(out), helper_pid, filch_none()));
+    ok(filch_yield_sleep(out, 1, FILCH_MILLISECONDS(20)));
+    return filch_wait(out);
+}
+
+static const filch_type asker = { .name = "asker", .step = asker_step };
+
+/* A timer is due at each clock reading. After the long step of the asker, the process that the timer wakes runs before
+ * the helper, which was in the LIFO slot; the helper runs next, not after all loop processes. */
+TEST(a_timer_after_a_long_step_delays_the_process_in_the_lifo_slot_by_its_own_turn)
+{
+    for (size_t i = 0; i < 8; i++) {
+        filch_sched *sched = begin((scene){ .fair_every = fair[i % 4],
+                                            .loops = LOOPS,
+                                            .sleepers = 1,
+                                            .sleep_ns = FILCH_MICROSECONDS(100),
+                                            .awake_ns = SHORT_NS });
+        asks = 0, help_late_ns = 0;
+        ok(filch_spawn(sched, &helper, NULL, &helper_pid));
+        ok(filch_spawn(sched, &asker, NULL, NULL));
+        for (int n = 0; play.slept < SLEEPS && n < 100000; n++) {
+            ok(filch_tick(sched, ticks[i / 4], NULL));
+            if (asks > 5 && play.slept >= SLEEPS - 5) break;
+        }
+        assert_true(asks > 1);
+        assert_in_range(help_late_ns, 0, 2 * TURN_NS);
+        end(sched);
     }
 }
 
@@ -956,6 +1033,8 @@ int main(void)
         cmocka_unit_test(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them),
         cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
         cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
+        cmocka_unit_test(processes_woken_together_run_before_a_series_of_picks),
+        cmocka_unit_test(a_timer_after_a_long_step_delays_the_process_in_the_lifo_slot_by_its_own_turn),
         cmocka_unit_test(a_sleep_beside_an_inline_completion_loop_waits_for_the_running_step),
         cmocka_unit_test(queued_processes_do_not_each_wait_for_a_step_of_a_loop),
         cmocka_unit_test(a_sleep_beside_chains_of_long_processes_waits_for_the_running_one),
