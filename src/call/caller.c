@@ -19,13 +19,17 @@ enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 /* Of two successive steps, without those that get a cancel, at least one gets the oldest waiting message: see
  * filch_step_fn. */
 enum { LAST_STEPS = 2 };
+/* As many steps with a cancel do not count; the further ones do, so that a receiver that cancels this process again and
+ * again does not keep it from ending. */
+enum { CANCEL_STEPS = 8 };
 
 typedef struct caller {
     fli_hostcall *call;
     filch_err     reason; /* why the wait ends, unless a reply has arrived earlier; FILCH_OK: it does not end yet */
     uint8_t       begun;
-    uint8_t       last_steps; /* number of steps since `reason` was set, without those that got a cancel */
-    uint8_t       decided;    /* call->err is set */
+    uint8_t       last_steps; /* number of steps since `reason` was set, without the first CANCEL_STEPS with a cancel */
+    uint8_t       cancel_steps; /* number of steps with a cancel that are not in last_steps */
+    uint8_t       decided;      /* call->err is set */
 } caller;
 
 static filch_err caller_init(void *self, const filch_ctx *ctx, const char *method, const filch_data *args)
@@ -140,7 +144,8 @@ static filch_err caller_step(void *self, const filch_event *events, size_t count
         cancelled = cancelled || events[i].type == FILCH_EVENT_CANCEL;
     }
     if (me->reason == FILCH_OK) return me->begun ? filch_idle(out) : begin_call(me, out);
-    if (!cancelled) me->last_steps++;
+    if (cancelled && me->cancel_steps < CANCEL_STEPS) me->cancel_steps++;
+    else me->last_steps++;
     return me->last_steps < LAST_STEPS ? filch_continue(out) : over(me, out, me->reason);
 }
 

@@ -8,6 +8,15 @@
 
 #define TAG 1
 
+/* Returns true if the reply is one of the error codes that a supervisor sends when it cannot send its answer: see
+ * reply_to() and send_answer() in supervise/supervisor.c. */
+static bool is_bare_error(const filch_data *reply)
+{
+    if (filch_kind_of(reply) != FILCH_KIND_INT) return false;
+    int64_t code = filch_as_int(reply);
+    return code == FILCH_ENOMEM || code == FILCH_ETOOBIG || code == FILCH_EBUSY;
+}
+
 /* Sends a request by `ask` and waits for the reply. If the reply is the answer of a supervisor, writes it to *answer
  * and returns its error. Gives *reply in any case: return it with filch_drop(). */
 static filch_err call_supervisor(filch_sched *sched, filch_pid supervisor, filch_ask_fn ask, void *arg,
@@ -17,6 +26,7 @@ static filch_err call_supervisor(filch_sched *sched, filch_pid supervisor, filch
     filch_err err = filch_call_with(sched, supervisor, ask, arg, deadline_ns, reply);
     if (err != FILCH_OK) return err;
     if (filch_child_answered(reply, answer)) return answer->error;
+    if (is_bare_error(reply)) return (filch_err)filch_as_int(reply);
     return filch_invalid("supervisor is not a supervisor: the process sent another message in reply to the request");
 }
 

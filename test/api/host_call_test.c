@@ -230,6 +230,31 @@ TEST(a_reply_counts_although_cancels_and_an_exit_follow_it)
     }
 }
 
+/* Cancels the waiting process in each step, for ever. */
+static filch_err cancel_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    filch_pid *from = self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE) *from = events[i].from;
+    }
+    if (from->serial == 0) return filch_idle(out);
+    (void)!filch_cancel(filch_out_sched(out), *from);
+    return filch_continue(out);
+}
+
+TEST(a_receiver_that_cancels_the_waiting_process_again_and_again_does_not_keep_it)
+{
+    static const filch_type canceller = { .name = "canceller", .size = sizeof(filch_pid), .step = cancel_step };
+    fixture                 w;
+    filch_pid               pid;
+    filch_data              reply = filch_none();
+    fixture_begin(&w, 1);
+    ok(filch_spawn(w.sched, &canceller, NULL, &pid));
+    same(filch_call(w.sched, pid, filch_int(1), FILCH_SECONDS(100), &reply), FILCH_ECANCELLED);
+    fixture_end(&w);
+}
+
 TEST(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails)
 {
     fixture w;
@@ -613,6 +638,30 @@ static filch_err bytes_step(void *self, const filch_event *events, size_t count,
         if (events[i].type == FILCH_EVENT_MESSAGE) ok(filch_send(filch_out_sched(out), events[i].from, data));
     }
     return filch_idle(out);
+}
+
+/* Answers each message with FILCH_EBUSY, as a supervisor does while another one is writing the answer. */
+static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
+{
+    (void)self;
+    for (size_t i = 0; i < count; i++) {
+        if (events[i].type == FILCH_EVENT_CANCEL) return filch_done(out, filch_none());
+        if (events[i].type == FILCH_EVENT_MESSAGE)
+            ok(filch_send(filch_out_sched(out), events[i].from, filch_int(FILCH_EBUSY)));
+    }
+    return filch_idle(out);
+}
+
+TEST(an_error_that_a_supervisor_sends_in_place_of_its_answer_is_the_error_of_the_call)
+{
+    static const filch_type busy = { .name = "busy", .step = busy_step };
+    fixture                 w;
+    filch_pid               pid;
+    fixture_begin(&w, 2);
+    ok(filch_spawn(w.sched, &busy, NULL, &pid));
+    same(filch_child_stop_wait(w.sched, pid, "late", FILCH_FOREVER), FILCH_EBUSY);
+    same(filch_child_await_wait(w.sched, pid, FILCH_FOREVER), FILCH_EBUSY);
+    fixture_end(&w);
 }
 
 /* The pid that a thread takes for a supervisor is that of another process, which answers the request. */
@@ -1058,6 +1107,7 @@ int main(void)
         cmocka_unit_test(a_reply_counts_although_the_process_ends_in_the_same_step),
         cmocka_unit_test(a_reply_that_names_the_waiting_process_as_its_sender_is_a_reply),
         cmocka_unit_test(a_reply_counts_although_cancels_and_an_exit_follow_it),
+        cmocka_unit_test(a_receiver_that_cancels_the_waiting_process_again_and_again_does_not_keep_it),
         cmocka_unit_test(a_call_to_an_ended_process_or_one_that_ends_without_a_reply_fails),
         cmocka_unit_test(a_pid_of_another_scheduler_needs_a_route),
         cmocka_unit_test(a_call_without_a_reply_ends_at_its_deadline),
@@ -1069,6 +1119,7 @@ int main(void)
         cmocka_unit_test(a_thread_waits_for_room_in_a_mailbox),
         cmocka_unit_test(stop_ends_every_wait_with_eclosed),
         cmocka_unit_test(calls_cut_off_by_stop_return_eclosed_and_not_edead),
+        cmocka_unit_test(an_error_that_a_supervisor_sends_in_place_of_its_answer_is_the_error_of_the_call),
         cmocka_unit_test(a_request_to_a_process_that_is_no_supervisor_fails_and_is_released),
         cmocka_unit_test(a_supervisor_without_children_has_an_empty_list),
         cmocka_unit_test(requests_to_a_supervisor_are_answered_to_a_thread),
