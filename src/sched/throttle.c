@@ -393,7 +393,10 @@ static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *bega
     if (!sleep_until(w, fli_clock_after(w->clock_ns, SETTLE_NS))) return false;
     measure(w, began);
     while (w->clock_ns < until_ns) {
-        if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns) || is_any_worker_stuck(w)) return false;
+        if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns)) return false;
+        /* No look at the end: it could come right after a look that was late, and call workers stuck that are not. */
+        if (w->clock_ns >= until_ns) break;
+        if (is_any_worker_stuck(w)) return false;
         if (every_ns < LOOK_LAST_NS) every_ns *= 2;
         look_ns = fli_clock_after(w->clock_ns, every_ns);
     }
@@ -461,20 +464,26 @@ static void follow(fli_worker *w, uint64_t until_ns)
     w->clock_ns = fli_clock_ns();
 }
 
-/* Ends the pause under way for all workers. Thread: any. */
-static void end_pause(filch_sched *sched)
+/* Unparks all workers that follow a pause. Called after until_ns has changed. Thread: any. */
+static void unpark_followers(filch_sched *sched)
 {
-    (void)fli_swap_acqrel(&sched->throttle.until_ns, 0); /* PAIR throttle.follows */
     for (uint32_t i = 0; i < sched->worker_count; i++) {
         fli_worker *w = sched->workers[i];
         if (fli_swap_acqrel(&w->throttle.follows, false)) fli_unpark(&w->idle.parker); /* PAIR throttle.follows */
     }
 }
 
-/* Pauses for `pause_ns`, and judges the pause. All other workers pause meanwhile, except as many as throttle.active
- * says. If contended sends are the reason of the pause, `pause_ns` begins when the other workers have joined: the
- * workers that are still in long steps keep the mailboxes contended, and the rate would say nothing about the pause. */
-static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
+/* Ends the pause until `end_ns` for all workers, unless it is over: another worker may lead a new one then. */
+static void end_own_pause(filch_sched *sched, uint64_t end_ns)
+{
+    if (fli_cas_acqrel(&sched->throttle.until_ns, &end_ns, 0)) unpark_followers(sched); /* PAIR throttle.follows */
+}
+
+/* Pauses for `pause_ns`, and judges the pause, whose planned end is `end_ns`. All other workers pause meanwhile, except
+ * as many as throttle.active says. If contended sends are the reason of the pause, `pause_ns` begins when the other
+ * workers have joined: the workers that are still in long steps keep the mailboxes contended, and the rate would say
+ * nothing about the pause. */
+static void lead(fli_worker *w, uint64_t pause_ns, uint64_t end_ns, bool backlogged)
 {
     uint64_t          before = rate_since(w, &w->throttle.before);
     bool              contended = w->throttle.contended;
@@ -487,8 +496,8 @@ static void lead(fli_worker *w, uint64_t pause_ns, bool backlogged)
     bool whole = (!contended || wait_for_others(w)) && wait_until(w, w->clock_ns + pause_ns, &began);
     if (whole) learn(w, pause_ns, before, rate_since(w, &began));
     else if (!backlogged) back_off(w);
-    /* If the pause ended early or was for contention, its planned end, throttle.until_ns, has not come yet. */
-    if (!whole || contended) end_pause(w->sched);
+    /* If the pause ended early or was for contention, its planned end may not have come yet. */
+    if (!whole || contended) end_own_pause(w->sched, end_ns);
     throttle_exit(w);
 }
 
@@ -508,8 +517,9 @@ void fli_throttle_pause(fli_worker *w)
      * joins it. */
     uint64_t end_ns = w->clock_ns + pause_ns + (w->throttle.contended ? JOIN_NS : 0);
     if (w->clock_ns >= until_ns && fli_cas_acqrel(&sched->throttle.until_ns, &until_ns, end_ns))
-        lead(w, pause_ns, backlogged);
+        lead(w, pause_ns, end_ns, backlogged);
     else follow(w, until_ns);
+    (void)is_contended(w); /* forgets the contended sends before the pause: they say nothing about the time after it */
     w->throttle.contended = false;
     fli_timers_set_away(&sched->timers, w->local.index, false);
     (void)fli_sub_acqrel(&sched->throttle.paused, 1); /* PAIR throttle.paused */
@@ -520,5 +530,6 @@ void fli_throttle_end_all(filch_sched *sched)
     fli_mutex_lock(&sched->throttle.lock);
     fli_cond_broadcast(&sched->throttle.resume);
     fli_mutex_unlock(&sched->throttle.lock);
-    end_pause(sched);
+    (void)fli_swap_acqrel(&sched->throttle.until_ns, 0); /* PAIR throttle.follows */
+    unpark_followers(sched);
 }

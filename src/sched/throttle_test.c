@@ -699,10 +699,66 @@ TEST(an_interrupted_pause_changes_nothing_but_starts_the_back_off)
     end(sched);
 }
 
+/* Whether a worker is in a long step is asked during a pause, not at its end: there the look could come right after a
+ * late one. */
+TEST(a_pause_of_full_length_is_judged_though_a_worker_is_in_a_long_step)
+{
+    filch_sched *sched = begin_held();
+    fli_worker  *w = sched->caller_worker;
+    pause_with_help(w); /* 1 ms, as long as the time before the first look */
+    same(fli_load_rlx(&sched->throttle.pause_ns), FILCH_MILLISECONDS(4));
+    same(backoff_of(w), 0);
+    fli_store_rlx(&released, true);
+    end(sched);
+}
+
+TEST(contended_sends_before_a_pause_make_no_pause_due_after_it)
+{
+    filch_sched *sched = begin(2);
+    fli_worker  *w = sched->caller_worker;
+    w->local.contended_sends = 1000;
+    pause_with_help(w);
+    same(w->local.contended_sends, 0);
+    same(w->throttle.sent, fli_load_rlx(&w->local.counters.sent));
+    assert_false(w->throttle.contended);
+    end(sched);
+}
+
 typedef struct pauser {
     filch_sched *sched;
     fli_thread   thread;
 } pauser;
+
+/* Stands for another worker: during the pause of the test replaces its end, as a leader of a new pause does. Does
+ * nothing if the pause has ended before this thread ran. */
+static void replace_end(void *arg)
+{
+    fli_throttle *throttle = &((pauser *)arg)->sched->throttle;
+    while (fli_load_rlx(&throttle->until_ns) == 0 && fli_load_rlx(&throttle->ended_ns) == 0) yield_slice();
+    if (fli_load_rlx(&throttle->until_ns) != 0) fli_store_rlx(&throttle->until_ns, 7);
+}
+
+/* Returns false if the other thread ran too late. */
+static bool other_pause_survives(void)
+{
+    filch_sched *sched = begin_held();
+    fli_worker  *w = sched->caller_worker;
+    pauser       other = { .sched = sched };
+    fli_store_rlx(&sched->throttle.pause_ns, FILCH_SECONDS(1000));
+    ok(fli_thread_start(&other.thread, "other", replace_end, &other));
+    pause_with_help(w); /* the pause ends early, because the other workers are inside steps */
+    fli_thread_join(&other.thread);
+    bool survived = fli_load_rlx(&sched->throttle.until_ns) == 7;
+    fli_store_rlx(&sched->throttle.until_ns, 0);
+    fli_store_rlx(&released, true);
+    end(sched);
+    return survived;
+}
+
+TEST(a_leader_does_not_end_the_pause_of_another)
+{
+    until(other_pause_survives());
+}
 
 static void pause_long(void *arg)
 {
@@ -943,7 +999,7 @@ TEST(a_timer_of_a_paused_worker_fires_at_the_next_clock_reading_of_another)
     ok(filch_spawn(sched, &prober, NULL, NULL));
     until(fli_load_acq(&probed));
     same(probe_fired, 1);
-    /* Ends the pause of caller_worker without end_pause() of throttle.c, which wakes worker threads only. */
+    /* Ends the pause of caller_worker without fli_throttle_end_all(), which wakes worker threads only. */
     fli_store_rlx(&sched->throttle.until_ns, 0);
     assert_true(fli_swap_acqrel(&w->throttle.follows, false));
     fli_unpark(&w->idle.parker);
@@ -996,6 +1052,9 @@ int main(void)
         cmocka_unit_test(messages_only_sent_before_a_pause_do_not_count_as_work),
         cmocka_unit_test(an_interrupted_pause_changes_nothing_but_starts_the_back_off),
         cmocka_unit_test(an_interrupted_pause_for_a_backlog_starts_no_back_off),
+        cmocka_unit_test(a_pause_of_full_length_is_judged_though_a_worker_is_in_a_long_step),
+        cmocka_unit_test(contended_sends_before_a_pause_make_no_pause_due_after_it),
+        cmocka_unit_test(a_leader_does_not_end_the_pause_of_another),
         cmocka_unit_test(a_pause_for_contention_is_judged_when_the_others_have_joined),
         cmocka_unit_test(a_pause_for_contention_ends_early_if_a_step_neither_sends_nor_ends),
         cmocka_unit_test(a_step_whose_sends_are_contended_should_yield),
