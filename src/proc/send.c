@@ -116,19 +116,13 @@ static filch_err put_limited(fli_runtime *rt, fli_local *worker, fli_proc *p, ui
     return FILCH_OK;
 }
 
-static inline filch_err post_node(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
-                                  bool queued)
+filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
+                          bool queued)
 {
     filch_err err = (fli_state_peek(&p->state) & FLI_LIMITED) != 0 ? put_limited(rt, worker, p, gen, node, queued)
                                                                    : fli_mail_post(rt, worker, p, gen, node);
     if (err == FILCH_OK) FLI_TALLY(rt, worker, sent, 1);
     return err;
-}
-
-filch_err fli_message_put(fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen, fli_event_node *node,
-                          bool queued)
-{
-    return post_node(rt, worker, p, gen, node, queued);
 }
 
 void fli_send_refused(fli_runtime *rt, fli_local *worker, filch_err err)
@@ -154,7 +148,7 @@ static filch_err send_owned(fli_runtime *rt, fli_local *worker, fli_proc *p, fil
     filch_err  err = fli_data_own(&rt->mem, rt->payload_max, data, &owned);
     if (err != FILCH_OK) return err;
     fli_event_node *node = make(rt, worker, from, &owned);
-    err = node != NULL ? post_node(rt, worker, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
+    err = node != NULL ? fli_message_put(rt, worker, p, fli_serial_gen(to.serial), node, false) : FILCH_ENOMEM;
     if (err == FILCH_OK) return FILCH_OK;
     if (node != NULL) fli_node_give(rt, worker, node);
     fli_data_undo(data, &owned);
@@ -181,7 +175,7 @@ filch_err fli_send(fli_runtime *rt, fli_local *worker, filch_pid to, filch_pid f
         fli_event_node *node =
             may_be_short(rt, worker, p, from) ? make_foreign_value(rt, data) : make(rt, worker, from, data);
         if (FLI_UNLIKELY(node == NULL)) return FILCH_ENOMEM;
-        err = post_node(rt, worker, p, fli_serial_gen(to.serial), node, false);
+        err = fli_message_put(rt, worker, p, fli_serial_gen(to.serial), node, false);
         if (FLI_UNLIKELY(err != FILCH_OK)) fli_node_give(rt, worker, node);
     } else {
         err = send_owned(rt, worker, p, to, from, data);
@@ -228,7 +222,7 @@ static __attribute__((noinline)) filch_err send_contended(fli_local *worker, fli
 {
     fli_runtime *rt = worker->rt;
     fli_contended_send(worker);
-    filch_err err = post_node(rt, worker, p, fli_word_gen(word), node, false);
+    filch_err err = fli_message_put(rt, worker, p, fli_word_gen(word), node, false);
     if (err == FILCH_OK) return FILCH_OK;
     fli_node_give(rt, worker, node);
     fli_send_refused(rt, worker, err);
