@@ -336,11 +336,11 @@ static uint64_t yield(uint64_t size)
     return received;
 }
 
-/* ---- skynet: each of two threads builds half of the tree with its own floor_runtime, and runs the newest process
- * first ---- */
+/* ---- skynet: each of two threads builds half of the tree with its own floor_runtime, and runs the process that was
+ * queued last first ---- */
 
-/* Number of process slots of one thread. 128 slots suffice because the newest process runs first: at most ten processes
- * per level of the tree exist at once. */
+/* Number of process slots of one thread. 128 slots suffice because the process that was queued last runs first: at
+ * most ten processes per level of the tree exist at once. */
 #define SLOTS 128
 
 typedef struct half {

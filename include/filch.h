@@ -740,15 +740,14 @@ FILCH_API FILCH_MUST_USE filch_err filch_values_create(filch_values *parent, con
 FILCH_API FILCH_MUST_USE filch_err filch_values_deadline(filch_values *parent, uint64_t at_ns, filch_values **out);
 FILCH_API uint64_t                 filch_ctx_deadline(const filch_ctx *ctx);
 
-/* Adds a scope in front of the chain of values `parent` (NULL: none). A scope is a set of processes that can be
- * cancelled together: the processes, on any scheduler, that were spawned with the new chain or with a longer chain that
- * contains it. filch_values_cancel cancels them all (FILCH_EVENT_CANCEL with `reason` as its error); a process that is
- * spawned later with one of these chains is cancelled at once. filch_ctx_cancelled returns the `reason` to steps and
- * handlers that poll it, or FILCH_OK while no scope of the process is cancelled. Cancelling a scope twice has no
- * further effect.
+/* Makes a new chain of values: a scope in front of the chain `parent` (NULL: none). The scope contains each process, on
+ * any scheduler, that is spawned with the new chain or with a chain made from it, also if the process inherits the
+ * chain. filch_values_cancel cancels all of these processes (FILCH_EVENT_CANCEL with `reason` as its error); a process
+ * that enters the scope later is cancelled at once. filch_ctx_cancelled returns the `reason` to steps and handlers that
+ * poll it, or FILCH_OK while no scope of the process is cancelled. Cancelling a scope twice has no further effect.
  *
  * Thread:  any.                                                 Blocks:  never.
- * Owns:    holds `parent`; gives *out one reference. Cancelling lends `scope`.
+ * Owns:    holds `parent`; gives *out one reference. filch_values_cancel lends `scope`.
  * Errors:  FILCH_EINVAL  also: not a scope, reason is FILCH_OK   FILCH_ENOMEM   FILCH_ESYS;
  *          filch_ctx_cancelled: FILCH_OK for NULL
  */
@@ -2319,9 +2318,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_kill(filch_out *out, uint64_t tag
 FILCH_API FILCH_MUST_USE filch_err filch_as_program(const filch_data *data, filch_program *program);
 
 /* Signals as events: completes with a stream; each filch_yield_read of it completes with the number of one signal
- * that has arrived (filch_as_int). The library blocks and handles no signal: *your* program must block these signals
- * (pthread_sigmask) in its first thread, before it starts others; Filch's own threads block all of them already. A
- * signal that some thread does not block is delivered to that thread and never read from the stream.
+ * that has arrived (filch_as_int). Filch does not change the signal mask of your program's threads: *your* program must
+ * block these signals (pthread_sigmask) in its first thread, before it starts others. The threads that Filch starts
+ * block all signals (except the signal of a Lua host: filch_lua_options.signal). A signal that some thread does not
+ * block is delivered to that thread and never read from the stream.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    copies `numbers`.

@@ -38,7 +38,7 @@ typedef struct scale_machine {
     /* ---- the system ---- */
     scale_ps call;      /* time of a system call that does nothing */
     scale_ps yield;     /* time of a sched_yield call if no other thread is ready */
-    scale_ps block;     /* time from the call by which a thread blocks until its core is free */
+    scale_ps block;     /* time from a thread's blocking call until the core of the thread is free */
     scale_ps wake_call; /* time that a futex call takes the calling thread if it wakes a thread */
     scale_ps wake;      /* time from the end of the futex call of the waking thread until the woken thread runs */
     scale_ps alarm;     /* time from the timeout of a wait until the waiting thread runs */

@@ -203,7 +203,8 @@ static void print_stats(filch_sched *sched)
         (unsigned long long)s.stolen, (unsigned long long)s.sleeps);
 }
 
-/* Returns the exit code of a program that has ended or got a signal. */
+/* Returns the exit code of a program that has ended, has got a signal, or waits for ever. Prints why if it waits for
+ * ever or if its first process was terminated. */
 static int judge(const settings *set)
 {
     const cli_program *p = &set->program;

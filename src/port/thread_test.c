@@ -177,7 +177,8 @@ TEST(a_timed_wait_until_a_past_time_returns_at_once)
 static void signal_once(void *arg)
 {
     shared *s = arg;
-    fli_mutex_lock(&s->lock); /* the main thread releases the lock only while it waits */
+    /* succeeds only while the main thread waits: at all other times the main thread holds the lock */
+    fli_mutex_lock(&s->lock);
     s->turn = 1;
     fli_cond_signal(&s->changed);
     fli_mutex_unlock(&s->lock);

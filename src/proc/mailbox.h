@@ -193,8 +193,9 @@ static inline bool fli_mail_has_pending(fli_proc *p, unsigned to)
     return to == FLI_IDLE && (p->messages != 0 || (uint32_t)fli_load_rlx(&p->drops_pending) != 0);
 }
 
-/* Returns the handle of a node that has been delivered and that the mailbox head still names. The caller frees this
- * node after the settle. 0: there is none. */
+/* Returns the handle of a node that has been delivered, but is not freed because the mailbox head still names it. 0:
+ * there is none. The node is freed when the head no longer names it: after the settle, or when the head is a newer
+ * node. */
 static inline uint32_t fli_mail_held_head(const fli_proc *p)
 {
     return (p->flags & FLI_PROC_HEAD_HELD) != 0 ? p->head_taken : 0;

@@ -99,8 +99,8 @@ typedef struct fli_record_ops {
     /* Calls the step function of a recorded process, and records the events of the step and the calls that the step
      * makes. */
     filch_err (*step)(fli_local *worker, fli_proc *p, uint32_t count);
-    /* Called when a recorded process has ended. If it failed, passes the recording to option `on_blackbox`. Frees the
-     * recorder. */
+    /* Called when a recorded process has ended. If its error is none of FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED,
+     * passes the recording to option `on_blackbox`. Frees the recorder. */
     void (*ended)(fli_runtime *rt, fli_proc *p, uint64_t serial, filch_err error);
     /* Frees the recorder of `p`. Requires that `p` has a recorder. */
     void (*drop)(fli_runtime *rt, fli_proc *p);

@@ -212,8 +212,9 @@ static void leave_spare_node(fli_worker *w)
     fli_runtime *rt = &w->sched->rt;
     if (w->local.nodes.count == 0 || fli_load_rlx(&rt->spare_node) != NULL) return;
     fli_event_node *node = w->local.nodes.objects[--w->local.nodes.count];
-    node = fli_swap_acqrel(&rt->spare_node, node);        /* PAIR runtime.spare_node, release half */
-    if (node != NULL) fli_node_give(rt, &w->local, node); /* not NULL: a node that another worker has left meanwhile */
+    node = fli_swap_acqrel(&rt->spare_node, node); /* PAIR runtime.spare_node, release half */
+    /* not NULL: since the check above, another worker has put a spare node there too */
+    if (node != NULL) fli_node_give(rt, &w->local, node);
 }
 
 /* Returns a portion of the free memory to the system. Releases the idle lock meanwhile; `w` stays parked and is not the

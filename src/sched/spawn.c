@@ -355,9 +355,10 @@ static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *
 
 /* Fast path of fli_spawn(). The slot is blank (finish.c).
  *   Precondition: is_simple() and is_at_hand().
- *   Skips:        options, limits, relations, name, values, first messages, and the fields that a blank slot has
- *                 already.
- *   Repeats:      everything that can fail is done before other threads can reach the process.
+ *   Skips:        all options except `method` and `args`: limits, relations, name, values, first messages. And the
+ *                 fields that a blank slot has already.
+ *   Repeats:      the order of fli_spawn(): everything that can fail is done before other threads can reach the
+ *                 process.
  *   General path: fli_spawn(). */
 static inline filch_err spawn_simply(filch_sched *sched, fli_local *worker, const filch_type *type,
                                      const filch_spawn_options *opt, filch_pid *pid)

@@ -337,9 +337,9 @@ static void go_down(fli_worker *w, fli_proc *p)
 }
 
 /* Called when p->last_worker is not the mark of this worker. If it is the mark of another worker, counts a remote event
- * (throttle.c). If it is FLI_MARK_SAMPLED and this worker set it, measures the queue wait; if another worker set it,
- * measures nothing. Then replaces the mark: a FLI_MARK_SAMPLED left in place would make the next step measure a wait
- * that is over. */
+ * (throttle.c). If it is FLI_MARK_SAMPLED, the queue wait of the process is being sampled: if this worker requested the
+ * sample (w->sample_serial), measures the wait. In each case stores the mark of this worker: if FLI_MARK_SAMPLED
+ * stayed, the next step would measure a wait that is over. */
 static __attribute__((noinline)) void notice(fli_worker *w, fli_proc *p)
 {
     if (p->last_worker != FLI_MARK_SAMPLED) w->local.remote_events++;
@@ -476,9 +476,10 @@ static __attribute__((noinline)) void step_several_bytes(fli_worker *w, fli_proc
     step_several(w, p, word, count, true);
 }
 
-/* Fast path: the only event is the synchronous completion of the only yield. The event is in w->events[0]; `node` is
- * the node of the yield, already closed. If the result is a value, the inline completion loop takes over.
- *   Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
+/* Fast path: the only event is the completion of the only yield, which the handler completed synchronously. The event
+ * is in w->events[0]; `node` is the node of the yield, already closed. If the result is a value, steps are neither
+ * timed nor simulated, and w->out has room for a yield, the inline completion loop does this step and those that
+ * follow. Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
  *   Skips:        fli_mail_unstack() and fli_mail_collect().
  *   Repeats:      INVARIANT close: fli_mail_take_sync_completion() has closed the yield.
  *   General path: step_slow(). */

@@ -140,14 +140,17 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim);
 void fli_simulation_happen(fli_simulation *sim, uint32_t nth);
 /* Executes all pending events, due or not. */
 void fli_simulation_settle(fli_simulation *sim);
-/* The runtime calls this function through fli_simulator.completed. */
+/* Implements fli_simulator.completed (proc/runtime.h): adds the completion to the chart, and may delay it or plan a
+ * second completion of the same yield. */
 bool fli_simulation_completed(fli_runtime *rt, fli_event_node *node, uint32_t command);
-/* The runtime calls this function through fli_simulator.timer_due. */
+/* Implements fli_simulator.timer_due (proc/runtime.h): returns FLI_NEVER if a timer that is due may fire now. Otherwise
+ * holds the timer back, and returns the time until which it is held back. */
 uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns);
 /* Draws a time of at most `max_ns`. The limits max_ns, max_ns / 2, max_ns / 4 and so on, as many as `magnitudes`, are
  * equally likely. */
 uint64_t fli_draw_magnitude(fli_simulation *sim, uint64_t max_ns, uint32_t magnitudes);
-/* The runtime calls this function through fli_simulator.handle. */
+/* Implements fli_simulator.handle (proc/runtime.h): calls the handler of a command, or fails in its place. Adds the
+ * yield to the chart. */
 filch_err fli_simulation_handle(fli_local *worker, const fli_handler *handler, const filch_command *command,
                                 filch_receiver receiver);
 /* A filch_alloc_fn that fails at random; `user` is an fli_faulty_mem. */

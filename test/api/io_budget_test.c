@@ -14,10 +14,11 @@ static fixture w;
 
 /* ---- replaced system calls: the peer of a connection is always ready ---- */
 
-static bool   endless;
-static size_t between, most, total; /* between: bytes transferred since the last step of the second process; most: the
-                                       maximum of `between`; total: all bytes */
-static size_t largest;              /* the most bytes that one system call has transferred */
+static bool endless;
+/* between: bytes transferred since the last step of the second process, plus 1 for each connection closed before it was
+ * accepted; most: the maximum of `between`; total: all bytes transferred */
+static size_t between, most, total;
+static size_t largest; /* the most bytes that one system call has transferred */
 static size_t since_clock, most_since_clock;
 static int    aborted; /* number of connections that will be closed before they are accepted */
 

@@ -155,7 +155,8 @@ TEST(a_drop_during_a_step_is_reported_before_the_process_idles)
     while (fli_load_acq(&inside) != 1) yield_slice();
     send_numbers(&a, 1, 2, FILCH_EDROPPED); /* the message that the step is reading still occupies the mailbox */
     fli_store_rel(&inside, 2);
-    UNTIL(&w, fixture_stats(&w).steps == 3); /* the drops are reported without a further message */
+    /* the third step gets the event DROPPED, although no further message has arrived */
+    UNTIL(&w, fixture_stats(&w).steps == 3);
     actor_stop(&a);
     same(a.seen[1].type, FILCH_EVENT_DROPPED);
     same(a.seen[1].number, 2);

@@ -340,7 +340,8 @@ static struct {
     filch_err    wrong; /* the last error that is not FILCH_ESTATE; FILCH_OK: none */
 } nest;
 
-/* Tries to stop and to tick the first `count` schedulers. */
+/* Tries to stop and to tick the first `count` schedulers. Each call must be refused with FILCH_ESTATE; any other result
+ * is kept in nest.wrong. */
 static void try_to_stop(int count)
 {
     filch_stop_options options = FILCH_STOP_OPTIONS_INIT;

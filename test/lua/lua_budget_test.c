@@ -272,8 +272,9 @@ static int open_always_late_fixture(void **state)
 
 #define NUMBERS(n) "local t = {} for i = 1, " #n " do t[i] = i end "
 
-/* Each chunk makes a call of a C function between begin() and done(). During the call another process must get at least
- * `turns` turns: about half of those that it gets with Lua 5.4.4, so a check that is made less often is noticed. */
+/* Each chunk calls a C function between begin() and done(). During the call another process must get at least `turns`
+ * turns. That is about half of the turns that it gets with Lua 5.4.4, so the test notices a C function that checks its
+ * budget less often. */
 static const struct {
     const char *chunk;
     long long   turns;

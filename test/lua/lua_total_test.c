@@ -148,7 +148,7 @@ TEST(unused_code_is_freed_when_the_total_memory_limit_is_reached)
 
 static fixture counted;
 
-/* held() returns the bytes that count in the memory of all processes together. */
+/* held() returns total.held: the number of bytes that all processes of the host hold together. */
 static int held(lua_State *L)
 {
     lua_pushinteger(L, (lua_Integer)fli_load_rlx(&counted.lua->total.held));

@@ -15,7 +15,7 @@ typedef struct fault {
     atomic_int struck; /* number of calls that have failed */
 } fault;
 
-/* Decrements *count if it is positive. Returns true if it was positive. */
+/* Decrements *count, which is `passes` or `times` of a fault, if it is positive. Returns true if it was positive. */
 static inline bool fault_take(atomic_int *count)
 {
     int n = atomic_load(count);

@@ -30,8 +30,8 @@ static inline bool stress_parse(const char *text, uint64_t min, uint64_t max, ui
     return true;
 }
 
-/* Ends the program with exit code 2 if `err` is not FILCH_OK. For calls that the test itself needs: their failure
- * says nothing about the property that the test checks. */
+/* Ends the program with a message and exit code 2 if `err` is not FILCH_OK. For calls, before and during the run, whose
+ * failure says nothing about the property that the test checks: memory or threads may be missing, for example. */
 static inline void stress_must(const char *what, filch_err err)
 {
     if (err == FILCH_OK) return;
