@@ -1703,14 +1703,16 @@ FILCH_API FILCH_MUST_USE filch_err filch_node_add(filch_node *node, const filch_
 FILCH_API void filch_node_destroy(filch_node *node);
 
 /* As filch_spawn, but on the host whose pids have this `node`. Relations are with the process that calls this function,
- * whichever host it is on. The options' name is registered on the host of the new process. If that is another host than
- * `sched`, the policy is asked once, for FILCH_CMD_SPAWN, also if the options have a name or relations; and
- * FILCH_SPAWN_SUPERVISED has no effect: when the host of the new process stops, the stop itself cancels that process.
+ * whichever host it is on. The options' name is registered on the host of the new process.
+ * If the new process is on another host than `sched`, two things differ. The policy function of the node
+ * (filch_node_options.policy) is called once, for FILCH_CMD_SPAWN; it is not called again for the name and the
+ * relations in the options. And FILCH_SPAWN_SUPERVISED has no effect: a stop of the host of the new process cancels
+ * that process.
  *
  * Thread:  any, also inside steps.                              Blocks:  never, unless init does.
  * Owns:    as filch_spawn.
- * Errors:  as filch_spawn; FILCH_EFOREIGN  no such host   FILCH_EDEAD  that host is gone   FILCH_EDENIED
- *          FILCH_ESTATE   from a process with a black box
+ * Errors:  as filch_spawn; FILCH_EFOREIGN  no such host   FILCH_EDEAD  that host is gone
+ *          FILCH_EDENIED  the policy refuses              FILCH_ESTATE  from a process with a black box
  */
 FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t node, const filch_type *type,
                                                   const filch_spawn_options *options, filch_pid *pid);

@@ -28,8 +28,7 @@ typedef struct fli_index {
     uint32_t        bucket_count;
     fli_index_item *first[FLI_INDEX_FIRST]; /* the first buckets */
     /* The pointers to the arrays of further buckets; more[i] has as many buckets as `first` and more[0] to more[i - 1]
-     * together. A pointer of this table is NULL if its array is not allocated. `more` itself is NULL until the first
-     * array is needed. */
+     * together, and is NULL if its array is not allocated. `more` itself is NULL until the first array is needed. */
     fli_index_item ***more;
 } fli_index;
 

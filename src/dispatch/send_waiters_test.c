@@ -421,7 +421,7 @@ static void send_on(void *arg)
                                     .data = filch_int((int64_t)tag) };
         filch_err       err = fli_send_waiters_send(&room, &c->b.rt, &command, receiver);
         if (err != FILCH_OK) (void)!filch_complete(receiver, tag, filch_none(), err);
-        /* Waits for the completion, as a blocked process would. */
+        /* The sender waits for the completion, as a blocked process would. */
         filch_event     event;
         fli_event_node *at;
         uint32_t        count = 0;

@@ -140,7 +140,8 @@ static inline void fli_event_fill_completion(const fli_event_node *node, filch_e
  *   Precondition: the process waits and has one yield. Its list of completions holds only the completion of this yield,
  *                 and the node of this completion was never in the mailbox. The mailbox has no new node.
  *   Skips:        unstacking, and the order of the events in a batch: there is one event.
- *   Repeats:      INVARIANT close of step.c, by fli_yield_close(). INVARIANT head: the node is not the mailbox head.
+ *   Repeats:      INVARIANT close of step.c: fli_yield_close() closes the yield. INVARIANT head of step.c holds without
+ *                 an action, because the node was never the mailbox head.
  *   General path: fli_mail_unstack() and fli_mail_collect(). */
 static inline __attribute__((always_inline)) fli_event_node *
 fli_mail_take_sync_completion(fli_runtime *rt, fli_proc *p, uint64_t word, filch_event *event)

@@ -8,10 +8,10 @@
 
 #include <filch.h>
 
-/* A process inside a scope. All fields are under the scope's lock. */
+/* The entry of a process in the list of a scope. The lock of the scope protects all fields. */
 typedef struct fli_tenant {
-    struct fli_tenant *next, *prev; /* neighbours in the ring of all tenants; its head is in the scope */
-    void              *rt;          /* the fli_runtime of the process; valid while the tenant is listed */
+    struct fli_tenant *next, *prev; /* neighbours in the list of the scope, a ring; its head is in the scope */
+    void              *rt;          /* the fli_runtime of the process; valid while the entry is in the list */
     uint64_t           serial;
 } fli_tenant;
 

@@ -47,13 +47,13 @@ static bool is_late(fli_worker *w, const fli_proc *p)
     return (p->flags & FLI_PROC_WAITING) != 0 && fli_load_rlx(&w->sched->stop.hurry);
 }
 
-/* Asks the process to end, unless a cancel from a supervisor is found in its mailbox. Returns true if the step that is
- * about to begin gets a cancel as its first event. Returns false if a cancel is in the list of messages, where this
- * function has appended it or where fli_mail_unstack() has put it from the mailbox.
+/* Called before a step of the process. Asks the process to end, unless there is a cancel from a supervisor in its
+ * mailbox. Returns true if this step gets a cancel as its first event. Returns false if a cancel is in the list of
+ * messages: either this function has appended it, or the cancel from the supervisor is there.
  *
- * The state word with which this step began may have been read before the stop began. So the messages that were sent
- * before the stop but arrived after that read are unstacked first (fli_mail_unstack). The acquire load of the phase
- * makes visible all messages sent before the phase was set. */
+ * All messages that were sent before the stop must come before the cancel. The worker may have read the state word
+ * before the last of them arrived. So this function unstacks the mailbox again; the acquire load of the phase makes
+ * visible all messages sent before the phase was set. */
 static bool ask(fli_worker *w, fli_proc *p)
 {
     fli_runtime *rt = &w->sched->rt;

@@ -308,8 +308,8 @@ static uint32_t without_yielders(uint32_t able)
     return rest != 0 ? rest : able;
 }
 
-/* Chooses the next thread. Returns its number, or 0 if all threads have ended. Sets *fresh to the result of
- * commit(). */
+/* Chooses the next thread. Returns its number, or 0 if all threads have ended. Sets *fresh to the index of the oldest
+ * store that a load of this thread must consider: see commit(). */
 static uint32_t decide(uint32_t *fresh)
 {
     uint32_t able = 0, alive = 0, options = 0, self = fli_weak_self;

@@ -73,8 +73,8 @@ fli_weak_result fli_weak_explore(const fli_weak_program *program, const fli_weak
 typedef struct fli_weak_site {
     const char *where;    /* file, line and operation: "FILE:LINE  NAME(ADDRESS)" */
     const char *function; /* the function that contains the line */
-    int         order;    /* the order in the source */
-    int         now;      /* the order that is used: `order`, or a weaker one */
+    int         order;    /* the memory order that the source has */
+    int         now;      /* the memory order that is used: `order`, or a weaker one */
     bool        used;     /* true: the line was executed since `used` was last set to false */
 } fli_weak_site;
 

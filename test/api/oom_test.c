@@ -505,8 +505,8 @@ static filch_err tick_later(filch_sched *sched)
 }
 
 /* Runs the greedy process. Returns the number of event nodes that the process could take by yields. The clock is
- * advanced by hand: otherwise the speed of the machine decides whether one step gets the completions of the sleep and
- * of the timer, and so whether the mailbox keeps a node. */
+ * advanced by hand. Otherwise the speed of the machine would decide whether one step gets both the completion of the
+ * sleep and that of the timer, or two steps get one each; in the second case the mailbox keeps a node. */
 static uint64_t with_few_events(uint64_t hold_max, bool asks)
 {
     memset(&seen, 0, sizeof seen);

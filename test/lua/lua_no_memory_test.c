@@ -429,7 +429,7 @@ static const char *const programs[] = {
     "assert(process.broadcast('group', { long }) == 1 and process.receive()[1] == long) "
     "assert(process.unregister('me'))\n"
     "local ref = assert(process.monitor(pid)) assert(process.unmonitor(ref)) process.exit({ long })\n",
-    /* blobs, and blobs or strings that the receiver sends on in another form */
+    /* sends blobs; the receiver sends them on as strings, and strings as blobs */
     "local me = process.self()\n"
     "local b = blob.new(('b'):rep(30000)) local s = ('s'):rep(17000)\n"
     "local pid = process.spawn_linked(function()\n"

@@ -530,8 +530,8 @@ static void add_capture(matcher *m, int n, const char *from, const char *end)
 
 static int go_on_text(lua_State *L, int status, lua_KContext ctx);
 
-/* Pauses inside the replacement text. Keeps the captures on the Lua stack, because matching again, which would give
- * them again, may take 20 ms. */
+/* Pauses inside the replacement text. Keeps the captures on the Lua stack: to get them again, the pattern would have to
+ * be matched again, which may take 20 ms. */
 static void pause_text(const matcher *m)
 {
     matcher *kept = lua_newuserdatauv(m->L, sizeof *kept, 0);
