@@ -125,6 +125,57 @@ TEST(upgrade_works_from_any_call_context)
     simulate(chunk, scaled(50));
 }
 
+/* Regression: if a __close handler waited after process.upgrade(), the process ended with FILCH_ESTATE instead of going
+ * on with the new code, and its messages were lost. A handler that yields from its coroutine drops the error of
+ * process.upgrade(), and the old code goes on until its task returns or would wait. */
+TEST(an_upgrade_takes_place_although_a_close_handler_waits)
+{
+    static const char chunk[] =
+        "local me = process.self()\n"
+        "local function handler(f) return setmetatable({}, { __close = f }) end\n"
+        "local function wait() time.sleep(0.05) end\n"
+        "local function new(how) local m = process.receive('1m') time.sleep(0.1) return how .. ' got ' .. m end\n"
+        "local ways = {}\n"
+        "local function upgrade(how) process.upgrade(new, how) end\n"
+        "local function go(how, call)\n"
+        "  call = call or upgrade\n"
+        "  local last <close> = handler(function() process.send(me, 'closed') end)\n"
+        "  local lock <close> = handler(wait)\n"
+        "  call(how)\n"
+        "end\n"
+        "local function drop(how)\n"
+        "  coroutine.resume(coroutine.create(pcall), function()\n"
+        "    local c <close> = handler(coroutine.yield) process.upgrade(new, how)\n"
+        "  end)\n"
+        "  process.send(me, 'closed')\n"
+        "end\n"
+        "function ways.main(how) go(how) end\n"
+        "function ways.protected(how) pcall(go, how) end\n"
+        "function ways.task(how) task.spawn(go, how) process.receive({ never = 1 }) end\n"
+        "function ways.wrapped(how) go(how, coroutine.wrap(upgrade)) end\n"
+        "function ways.looping(how) local c <close> = handler(function() for _ = 1, 100000 do end end) go(how) end\n"
+        "function ways.failed(how)\n"
+        "  local lock <close> = handler(wait)\n"
+        "  local first <close> = handler(function() go(how) end)\n"
+        "  error('failed')\n"
+        "end\n"
+        "function ways.dropped(how) drop(how) return 'old code' end\n"
+        "function ways.dropped_in_task(how) task.spawn(drop, how) process.receive({ never = 1 }) end\n"
+        "function ways.dropped_before_a_wait(how) drop(how) process.receive({ never = 1 }) end\n"
+        "for how, way in pairs(ways) do\n"
+        "  local pid = process.spawn_monitored(way, how)\n"
+        "  process.send(pid, 'hello')\n"
+        "  local m = process.receive({ event = 'exit', pid = pid })\n"
+        "  assert(m.result == how .. ' got hello', how .. ': ' .. tostring(m.error or m.result))\n"
+        "  assert(process.receive(0) == 'closed', how)\n"
+        "end\n";
+    fixture w;
+    fixture_open(&w, 2, NULL);
+    fixture_passes(&w, chunk);
+    fixture_close(&w);
+    simulate(chunk, scaled(50));
+}
+
 /* Completions of sleeps and requests of the old code do not reach the new code; a cancel does. */
 TEST(events_for_the_old_code_do_not_reach_the_new_code)
 {
@@ -573,6 +624,7 @@ int main(void)
         cmocka_unit_test(an_upgrade_to_looping_code_fails_and_the_old_code_continues),
         cmocka_unit_test(errors_for_wrong_upgrade_arguments_name_the_value),
         cmocka_unit_test(upgrade_works_from_any_call_context),
+        cmocka_unit_test(an_upgrade_takes_place_although_a_close_handler_waits),
         cmocka_unit_test(events_for_the_old_code_do_not_reach_the_new_code),
         cmocka_unit_test(a_pending_cancel_reaches_the_new_code),
         cmocka_unit_test(an_upgrade_keeps_its_memory_limit_and_fails_beyond_it),

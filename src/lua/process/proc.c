@@ -314,6 +314,11 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     fli_store_rlx(&p->running, task->L);
     int status = lua_resume(task->L, NULL, nargs, &results);
     fli_store_rlx(&p->running, NULL);
+    if (p->next != NULL && (status == LUA_OK || status == LUA_YIELD)) {
+        /* A __close handler that has yielded from its coroutine has dropped the error of process.upgrade(). */
+        *over = true;
+        return fli_lua_upgrade_end(p);
+    }
     if (status == LUA_YIELD) {
         if (p->why == FLI_LUA_BY_PAUSE) {
             task->state = FLI_LUA_PARKED;

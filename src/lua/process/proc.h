@@ -133,7 +133,7 @@ typedef struct fli_lua_proc {
     } counted;
     uint64_t    drawn;    /* in a simulation: state of the random numbers that choose when the process is interrupted */
     uint8_t     why;      /* fli_lua_why */
-    unsigned    no_yield; /* number of nested C calls during which Lua must not yield */
+    unsigned    no_yield; /* number of nested C calls during which Lua must not yield; one more after an upgrade */
     const char *spent;    /* text that says why the budget is spent; NULL: it is not spent */
     const void *stack; /* address on the C stack where this step began, or where the outer step began, if this code runs
                           inside the step of another process; NULL: no step has begun */

@@ -6,6 +6,9 @@
  * can fail only if memory for the kept messages and the relations is missing. filch_upgrade keeps pid, mailbox, links,
  * monitors and names.
  *
+ * INVARIANT  a step in which p->next is set ends by fli_lua_upgrade_end(), and no other task of the old code runs in
+ * it: after filch_upgrade the scheduler accepts neither a result nor a wait.
+ *
  * At the end of the step the Lua process hands over its kept messages, a pending cancel, and the number of outstanding
  * completions. The tasks of the old code and their requests are dropped.
  *
@@ -104,6 +107,7 @@ static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan
     if (err != FILCH_OK) return err;
     p->next = start.made;
     p->exiting = true;
+    p->no_yield++; /* never decremented: the old code ends in this step, so its __close handlers cannot wait */
     lua_pushliteral(L, "upgrade");
     return (filch_err)lua_error(L);
 }
