@@ -291,6 +291,36 @@ TEST(a_close_handler_may_wait_when_its_process_fails)
         "process.terminate(lock)\n");
 }
 
+/* Regression: while a __close handler waited after process.exit, an error that another task caught ended the process at
+ * once, and the remaining handlers did not run. An error that no task catches ends the process with this error. */
+TEST(other_tasks_may_catch_errors_while_a_process_exits)
+{
+    fixture_passes(
+        &w,
+        "local me, done = process.self(), false\n"
+        "local function held(name) return setmetatable({}, { __close = function()\n"
+        "  repeat time.sleep('1ms') until done process.send(me, name) end }) end\n"
+        "local function catch()\n"
+        "  time.sleep('1ms')\n"
+        "  local caught = not pcall(error, 'x') and not coroutine.resume(coroutine.create(error), 'x')\n"
+        "  caught = caught and not pcall(coroutine.wrap(error), 'x') and not xpcall(error, function() end, 'x')\n"
+        "  local t = task.spawn(error, 'x')\n"
+        "  caught = caught and not pcall(t.await, t)\n"
+        "  process.send(me, caught and 'caught' or 'not caught')\n"
+        "  done = true\n"
+        "end\n"
+        "local function got(...) for _, what in ipairs { ... } do local m = process.receive(0) assert(m == what, "
+        "tostring(m)) end assert(process.receive(0) == nil) end\n"
+        "local function exit() local b <close> = held('b') local a <close> = held('a') process.exit(7) end\n"
+        "assert(process.exec(function() task.spawn(catch) exit() end) == 7) got('caught', 'a', 'b')\n"
+        "assert(process.exec(function() task.spawn(catch) pcall(exit) process.send(me, 'never') end) == 7)\n"
+        "got('caught', 'a', 'b')\n"
+        "assert(process.exec(function() task.spawn(exit) catch() time.sleep('1h') end) == 7) got('caught', 'a', 'b')\n"
+        "local none, why = process.exec(function() task.spawn(function() time.sleep('1ms') error('of a task') end) "
+        "exit() end)\n"
+        "assert(none == nil and why:find('of a task', 1, true), why) got()\n");
+}
+
 TEST(the_result_of_a_process_is_its_return_value)
 {
     fixture_passes(&w, "return 42");
@@ -409,6 +439,7 @@ int main(void)
         T(errors_carry_file_line_and_traceback),
         T(error_objects_of_every_type_are_reported),
         T(a_close_handler_may_wait_when_its_process_fails),
+        T(other_tasks_may_catch_errors_while_a_process_exits),
         T(the_result_of_a_process_is_its_return_value),
         T(a_cancel_raises_an_error_where_the_process_waits),
         T(many_short_timeouts_leave_no_timers_behind),

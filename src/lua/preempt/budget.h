@@ -25,10 +25,11 @@
 #include "lua/process/proc.h"
 
 /* Returns true if the current error is final, so that no protected call may catch it: memory has run out, the budget is
- * spent, or the process is ending. */
+ * spent, or the running task has called process.exit or process.upgrade. After process.exit the errors of other tasks
+ * are not final: these tasks run while a __close handler of the task that called process.exit waits. */
 static inline bool fli_lua_is_final(const fli_lua_proc *p)
 {
-    return p->out_of_memory || p->exiting || p->runaway;
+    return p->out_of_memory || p->runaway || (p->current != NULL && p->current->exiting);
 }
 
 /* Called after a protected call that returned `status`. If `status` is LUA_ERRMEM, records that memory has run out,

@@ -237,7 +237,7 @@ bool fli_lua_end_later(fli_lua_proc *p, int status)
     if (failure_of(p) != NULL || fli_lua_rarely(p) == NULL) return false;
     fli_lua_bytes trace;
     fli_lua_bytes_init(&trace, TEXT_MAX);
-    if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
+    if (!p->main.exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
     fli_lua_failure *failure = malloc(sizeof *failure + trace.size);
     if (failure != NULL) {
         *failure = (fli_lua_failure){ .error = code_of(L), .size = trace.size };
@@ -256,7 +256,7 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     fli_lua_bytes_init(&said, TEXT_MAX);
     (void)fli_lua_ends_with(p, status);
     if (failure != NULL) (void)fli_lua_bytes_add(&trace, failure->trace, failure->size);
-    else if (!p->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
+    else if (p->current == NULL || !p->current->exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
     filch_err error = failure != NULL ? failure->error : code_of(L);
     size_t    without_trace = close_and_say(p, L, &said);
     if (p->out_of_memory) {
@@ -288,7 +288,7 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     filch_err error = fli_lua_error_words(p, task->L, status, &words, &said);
     /* If a __close handler spends the budget after process.exit(), the process has failed. If that happens after
      * process.upgrade(), the upgrade still takes place. */
-    bool ended = p->exiting && (!p->runaway || p->next != NULL);
+    bool ended = task->exiting && (!p->runaway || p->next != NULL);
     if (!ended) report(p, error, (const char *)words.at, said, words.size);
     filch_err err = ended ? end_exit(p) : filch_fail(p->out, error, filch_bytes(words.at, words.size));
     fli_lua_bytes_fini(&words);

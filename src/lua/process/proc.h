@@ -54,6 +54,7 @@ typedef struct fli_lua_task {
     bool                 asks;          /* `awaits` is a request: the task waits for its reply */
     bool                 cancelled;     /* a cancel was requested and has not been raised yet */
     bool                 cancel_asked;  /* a cancel was requested, raised or not */
+    bool                 exiting;       /* the task has called process.exit or process.upgrade: its errors are final */
     bool                 ended, failed; /* ended: the results are stored; failed: the only result is the error */
     const char          *trace;         /* the string that fli_lua_push_trace() made of the task's error; NULL: none */
     size_t               said;          /* how many bytes of `trace` are the error; the others are the traceback */
@@ -151,13 +152,12 @@ typedef struct fli_lua_proc {
     bool           stack_moved; /* a stack has moved, perhaps during a __concat metamethod of `running`: see moves.h */
     fli_lua_outer *outer;       /* the coroutine that has resumed `running`; NULL: the scheduler has resumed it */
 
-    /* Errors are final, because memory has run out, or because process.exit or process.upgrade was called. */
-    bool out_of_memory, exiting;
-    bool handing_over; /* values handed over to upgraded code are being read: streams and requests are allowed */
-    bool outdated;     /* the process has got the message that a file it uses has changed */
-    bool subscribed;   /* the process wants the message that sets `outdated`: see files.h */
-    bool runaway;      /* the budget is spent; never reset, see budget.h */
-    bool reported;     /* on_failure was called */
+    bool out_of_memory; /* memory has run out: all errors are final */
+    bool handing_over;  /* values handed over to upgraded code are being read: streams and requests are allowed */
+    bool outdated;      /* the process has got the message that a file it uses has changed */
+    bool subscribed;    /* the process wants the message that sets `outdated`: see files.h */
+    bool runaway;       /* the budget is spent; never reset, see budget.h */
+    bool reported;      /* on_failure was called */
     bool random_ready, simulated;
     bool wants_long; /* rare->longs was needed in this step, but is not allocated yet */
 
@@ -183,7 +183,7 @@ typedef struct fli_lua_proc {
     struct fli_lua_used *used;
     /* links in the host's list of subscribers; under the host's lock */
     struct fli_lua_proc *next_subscriber, **subscriber_link;
-    struct fli_lua_proc *next; /* upgraded code that replaces this struct; set together with `exiting` */
+    struct fli_lua_proc *next; /* upgraded code that replaces this struct; set together with `exiting` of a task */
 } fli_lua_proc;
 
 /* Collects all garbage of the process. May also be called while no task runs. Used when the memory limit refuses memory

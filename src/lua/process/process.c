@@ -396,11 +396,11 @@ static int process_exit(lua_State *L)
     bool sendable = fli_lua_pack(L, 1, "result", &bytes, &data, &why);
     if (sendable && fli_lua_rarely(p) != NULL) {
         filch_drop(&p->rare->result);
-        p->exiting = fli_lua_bytes_keep(&bytes, &data, &p->rare->result) == FILCH_OK;
+        p->current->exiting = fli_lua_bytes_keep(&bytes, &data, &p->rare->result) == FILCH_OK;
     }
     fli_lua_bytes_fini(&bytes);
     if (!sendable) return luaL_error(L, "%s", why.text);
-    if (!p->exiting) return luaL_error(L, "not enough memory");
+    if (!p->current->exiting) return luaL_error(L, "not enough memory");
     lua_pushliteral(L, "exit");
     return lua_error(L);
 }

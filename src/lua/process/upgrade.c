@@ -106,7 +106,7 @@ static filch_err go_over(lua_State *L, fli_lua_proc *p, const fli_lua_plan *plan
     fli_lua_bytes_fini(&bytes);
     if (err != FILCH_OK) return err;
     p->next = start.made;
-    p->exiting = true;
+    p->current->exiting = true;
     p->no_yield++; /* never decremented: the old code ends in this step, so its __close handlers cannot wait */
     lua_pushliteral(L, "upgrade");
     return (filch_err)lua_error(L);
