@@ -321,6 +321,71 @@ TEST(other_tasks_may_catch_errors_while_a_process_exits)
         "assert(none == nil and why:find('of a task', 1, true), why) got()\n");
 }
 
+static void has_no_text(const char *text, const char *part)
+{
+    if (strstr(text, part) != NULL) fail_msg("'%s' is in: %s", part, text);
+}
+
+#define WAITING "local lock <close> = setmetatable({}, { __close = function() time.sleep('1h') end }) "
+
+/* Regression: while the __close handlers of a failed main task ran, the error of another task got the code and the
+ * traceback of the main task's error. If the main task was cancelled, on_failure was not called for the other error. */
+TEST(a_task_that_fails_after_the_main_task_is_reported_with_its_own_error)
+{
+    static const char *const ends[] = { "process.cancel(process.self()) time.sleep('1h')", "error('of main')",
+                                        "process.exit(7)" };
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s%s", WAITING,
+                 "task.spawn(function() time.sleep('1ms') local x = nil\nx.y = 1 end)\n", ends[i]);
+        fixture_run(&w, text);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, "test:2: attempt to index a nil value (local 'x')");
+        has_no_text(w.text, "test:3:");
+        snprintf(text, sizeof text, "%s%s%s", WAITING,
+                 "task.spawn(function() time.sleep('1ms') local t = {} while true do t[#t + 1] = {} end end)\n",
+                 ends[i]);
+        fixture_run(&w, text);
+        same(w.error, FILCH_LUA_EMEMORY);
+        has_text(w.text, "not enough memory");
+        has_no_text(w.text, "test:2:");
+    }
+}
+
+/* Regression: process.exit or process.upgrade in a task, while the __close handlers of a failed main task ran, hid the
+ * failure of the main task. */
+TEST(an_exit_in_a_task_does_not_hide_the_failure_of_the_main_task)
+{
+    static const char *const tasks[] = {
+        "task.spawn(function() time.sleep('1ms') process.exit('fine') end)",
+        "task.spawn(function() process.exit('fine') end)", /* ends the process before the first handler begins */
+        "task.spawn(function() coroutine.wrap(function() pcall(process.exit, 'fine') end)() end)",
+        "task.spawn(function() local c <close> = setmetatable({}, { __close = function() time.sleep('1ms') end }) "
+        "process.exit('fine') end)",
+        "task.spawn(function() time.sleep('1ms') print(process.upgrade(function() return 'fine' end)) "
+        "process.exit('fine') end)",
+    };
+    for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s%s\nerror('boom')", WAITING, tasks[i]);
+        fixture_run(&w, text);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, "test:2: boom\nstack traceback:");
+        has_text(w.text, "test:2: in main chunk");
+        snprintf(text, sizeof text, "%s%s\nerror(setmetatable({}, { __tostring = function() return 'an object' end }))",
+                 WAITING, tasks[i]);
+        fixture_run(&w, text);
+        same(w.error, FILCH_LUA_EERROR);
+        has_text(w.text, "an object\nstack traceback:");
+    }
+    has_text(w.printed, "the main task has failed");
+    fixture_run(&w, WAITING "task.spawn(function() time.sleep('1ms') process.exit('fine') end)\n"
+                            "process.cancel(process.self()) time.sleep('1h')");
+    same(w.error, FILCH_ECANCELLED);
+    fixture_passes(&w, WAITING "task.spawn(function() time.sleep('1ms') process.exit('fine') end) process.exit(7)");
+    has_text(w.text, "fine");
+}
+
 TEST(the_result_of_a_process_is_its_return_value)
 {
     fixture_passes(&w, "return 42");
@@ -440,6 +505,8 @@ int main(void)
         T(error_objects_of_every_type_are_reported),
         T(a_close_handler_may_wait_when_its_process_fails),
         T(other_tasks_may_catch_errors_while_a_process_exits),
+        T(a_task_that_fails_after_the_main_task_is_reported_with_its_own_error),
+        T(an_exit_in_a_task_does_not_hide_the_failure_of_the_main_task),
         T(the_result_of_a_process_is_its_return_value),
         T(a_cancel_raises_an_error_where_the_process_waits),
         T(many_short_timeouts_leave_no_timers_behind),

@@ -615,6 +615,36 @@ TEST(reload_works_in_unusual_process_states)
     folder_remove(&f, names, 3);
 }
 
+/* Regression: after a reload, a receive in a __close handler of a failed process upgraded the process, which then went
+ * on as if it had not failed. */
+TEST(a_reload_does_not_hide_that_a_process_has_failed)
+{
+    static const char *const names[] = { "failing.lua" };
+    folder                   f;
+    fixture                  w;
+    filch_lua_options        options = FILCH_LUA_OPTIONS_INIT;
+    folder_make(&f);
+    folder_write(&f, "failing.lua",
+                 "return { main = function(starter)\n"
+                 "  process.upgradable(function() end)\n"
+                 "  process.send(starter, 'ready')\n"
+                 "  local c <close> = setmetatable({}, { __close = function() process.receive('10ms') end })\n"
+                 "  process.receive({ go = 1 })\n"
+                 "  error('has failed')\n"
+                 "end }\n");
+    options.path = f.search;
+    fixture_open(&w, 2, &options);
+    fixture_passes(&w, "process.spawn { 'failing', process.self(), name = 'failing' } process.receive()");
+    folder_write(&f, "failing.lua", "return { main = function() process.receive() end }");
+    reload_now(&w);
+    same(reload.notified_count, 1);
+    fixture_passes(&w,
+                   "process.monitor('failing') process.send('failing', { go = 1 }) local m = process.receive('10s') "
+                   "assert(m and m.error:find('has failed', 1, true), m and m.error or 'it goes on')");
+    fixture_close(&w);
+    folder_remove(&f, names, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +664,7 @@ int main(void)
 #endif
         cmocka_unit_test(changed_files_upgrade_the_processes_that_allow_it),
         cmocka_unit_test(reload_works_in_unusual_process_states),
+        cmocka_unit_test(a_reload_does_not_hide_that_a_process_has_failed),
         cmocka_unit_test(a_restarted_child_runs_the_newest_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

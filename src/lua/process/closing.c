@@ -20,7 +20,7 @@ struct fli_lua_closing {
     int                     found, noted; /* `noted` is less than `found` if memory was too short to note an object */
 };
 
-enum { LIST = 1, ERROR = 2, WHERE = 3 }; /* stack of the function that runs the handlers */
+enum { LIST = 1, ERROR = FLI_LUA_CLOSING_ERROR, WHERE = 3 }; /* stack of the function that runs the handlers */
 
 static const char stopped_key; /* its address is the error that stops a handler, and the key of the error in the list */
 

@@ -190,9 +190,11 @@ typedef struct fli_lua_failure {
     char      trace[];
 } fli_lua_failure;
 
-static fli_lua_failure *failure_of(const fli_lua_proc *p)
+/* Returns what is known of the error of L; NULL if L is the coroutine of another task than the main task, or if the
+ * main task has not failed before. */
+static const fli_lua_failure *failure_of(const fli_lua_proc *p, const lua_State *L)
 {
-    return p->rare != NULL ? p->rare->failure : NULL;
+    return L == p->main.L && fli_lua_main_has_failed(p) ? p->rare->failure : NULL;
 }
 
 /* Runs the pending __close handlers of L, unless fli_lua_end_later() has closed L, and then makes the text of the
@@ -204,7 +206,7 @@ static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
     size_t said = 0;
     p->no_yield++;
     fli_store_rlx(&p->running, L);
-    bool closed = failure_of(p) != NULL && lua_status(L) == LUA_OK;
+    bool closed = failure_of(p, L) != NULL && lua_status(L) == LUA_OK;
     if (!p->runaway && !closed) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
     /* L's stack is empty if L could not be resumed at all: then closing L has dropped the error. */
     if (!fli_lua_is_final(p) && lua_gettop(L) == 0) add_text(words, "(an error object without a text)");
@@ -234,7 +236,7 @@ bool fli_lua_end_later(fli_lua_proc *p, int status)
     lua_State *L = p->main.L;
     (void)fli_lua_ends_with(p, status);
     if (p->out_of_memory || p->runaway || p->next != NULL || lua_status(L) == LUA_OK) return false;
-    if (failure_of(p) != NULL || fli_lua_rarely(p) == NULL) return false;
+    if (failure_of(p, L) != NULL || fli_lua_rarely(p) == NULL) return false;
     fli_lua_bytes trace;
     fli_lua_bytes_init(&trace, TEXT_MAX);
     if (!p->main.exiting) add_traceback(&(sink){ .bytes = &trace }, L, 0);
@@ -251,7 +253,7 @@ bool fli_lua_end_later(fli_lua_proc *p, int status)
 filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua_bytes *words, size_t *without)
 {
     fli_lua_bytes          trace, said;
-    const fli_lua_failure *failure = failure_of(p);
+    const fli_lua_failure *failure = failure_of(p, L);
     fli_lua_bytes_init(&trace, TEXT_MAX);
     fli_lua_bytes_init(&said, TEXT_MAX);
     (void)fli_lua_ends_with(p, status);
@@ -280,6 +282,38 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     return error;
 }
 
+/* Pushes on L the error of the main task, which has failed. The main task runs its __close handlers, or is ready to run
+ * them: the function that runs them is its outermost call, and has the error as its second value. */
+static void push_error_of_main(fli_lua_proc *p, lua_State *L)
+{
+    lua_State *main = p->main.L;
+    lua_Debug  first;
+    if (!lua_getstack(main, count_levels(main), &first)) lua_pushvalue(main, -1); /* the call has not begun */
+    else if (lua_getlocal(main, &first, FLI_LUA_CLOSING_ERROR) == NULL) lua_pushnil(main);
+    lua_xmove(main, L, 1);
+}
+
+/* Ends the process with the error of the main task, because another task has called process.exit() while the __close
+ * handlers of the main task ran. L is the coroutine of the other task, which has been closed. */
+static filch_err end_as_main(fli_lua_proc *p, lua_State *L)
+{
+    const fli_lua_failure *failure = p->rare->failure;
+    fli_lua_bytes          words;
+    fli_lua_bytes_init(&words, TEXT_MAX);
+    lua_settop(L, 0);
+    push_error_of_main(p, L);
+    p->no_yield++;
+    fli_store_rlx(&p->running, L);
+    size_t said = add_error(&words, L, NULL);
+    fli_store_rlx(&p->running, NULL);
+    p->no_yield--;
+    (void)fli_lua_bytes_add(&words, failure->trace, failure->size);
+    report(p, failure->error, (const char *)words.at, said, words.size);
+    filch_err err = filch_fail(p->out, failure->error, filch_bytes(words.at, words.size));
+    fli_lua_bytes_fini(&words);
+    return err;
+}
+
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
 {
     fli_lua_bytes words;
@@ -288,9 +322,16 @@ filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status)
     filch_err error = fli_lua_error_words(p, task->L, status, &words, &said);
     /* If a __close handler spends the budget after process.exit(), the process has failed. If that happens after
      * process.upgrade(), the upgrade still takes place. */
-    bool ended = task->exiting && (!p->runaway || p->next != NULL);
-    if (!ended) report(p, error, (const char *)words.at, said, words.size);
-    filch_err err = ended ? end_exit(p) : filch_fail(p->out, error, filch_bytes(words.at, words.size));
+    bool      ended = task->exiting && (!p->runaway || p->next != NULL);
+    filch_err err;
+    if (!ended) {
+        report(p, error, (const char *)words.at, said, words.size);
+        err = filch_fail(p->out, error, filch_bytes(words.at, words.size));
+    } else if (task != &p->main && fli_lua_main_has_failed(p) && !p->main.exiting) {
+        err = end_as_main(p, task->L);
+    } else {
+        err = end_exit(p);
+    }
     fli_lua_bytes_fini(&words);
     return err;
 }

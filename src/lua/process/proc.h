@@ -341,7 +341,14 @@ filch_err fli_lua_inbox_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* Ends the process: the main task has returned `count` values, on top of its stack. */
 filch_err fli_lua_end_done(fli_lua_proc *p, int count);
-/* Ends the process: a task has failed with `status`; the error is on top of its stack. */
+/* Returns true if the main task has failed, by an error or by process.exit, and its pending __close handlers run before
+ * the process ends. */
+static inline bool fli_lua_main_has_failed(const fli_lua_proc *p)
+{
+    return p->rare != NULL && p->rare->failure != NULL;
+}
+/* Ends the process: a task has failed with `status`; the error is on top of its stack. If the task has called
+ * process.exit, ends the process with its result, or with the error of the main task if that has failed before. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
 /* Called when the process is closed: calls on_failure if the runtime has ended the process with an error, as for
  * FILCH_ELINK and FILCH_EOVERFLOW. Does nothing if the process has failed in its own step. */
@@ -366,6 +373,7 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
  * Returns false if the coroutine is closed: its error is on top of the stack of `co`, or on top of L's stack if
  * memory or the budget have run out. */
 bool fli_lua_closing_begin(lua_State *L, fli_lua_proc *p, lua_State *co);
+enum { FLI_LUA_CLOSING_ERROR = 2 }; /* index of the error on the stack of fli_lua_closing_go_on() */
 /* Runs the handlers, which may wait, and raises the error of the coroutine, or of the last handler that failed. Begins
  * with `called` 0. The stack holds only the list, the error, and a text that is written before an error that is a
  * string. */

@@ -124,6 +124,11 @@ static int process_upgrade(lua_State *L)
     else if (p->file == NULL)
         luaL_argerror(L, 1, "this process was not started from a module or file: name the code to upgrade to");
     luaL_checkstack(L, 8, NULL);
+    if (p->current != &p->main && fli_lua_main_has_failed(p)) {
+        lua_pushnil(L);
+        lua_pushliteral(L, "the main task has failed, and the process ends");
+        return 2;
+    }
     filch_err err = go_over(L, p, &plan, &why);
     /* FILCH_EINVAL: a value cannot be handed over */
     if (err == FILCH_EINVAL) return luaL_error(L, "%s", why.text);
@@ -176,8 +181,9 @@ static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *w
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
     /* A task other than the main task only returns: `outdated` stays set, and the main task checks for new code
-     * later. */
-    if (p->current != &p->main) return;
+     * later. A receive in a __close handler of a failed main task does not upgrade the process, which would hide the
+     * failure. */
+    if (p->current != &p->main || fli_lua_main_has_failed(p)) return;
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;
     if (file == NULL) return;
