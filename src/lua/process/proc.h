@@ -86,13 +86,13 @@ typedef enum fli_lua_why { FLI_LUA_BY_USER, FLI_LUA_BY_PARK, FLI_LUA_BY_PAUSE } 
 /* Fields that most processes never need. They are allocated on first use, so that a process that waits for its first
  * message is small. */
 typedef struct fli_lua_rare {
-    filch_data              result; /* result of process.exit; the process owns one reference */
-    struct fli_lua_job     *jobs;   /* jobs of work.run that the process waits for */
-    struct fli_lua_job     *job;    /* the job, if this struct belongs to a job of work.run instead of a process */
-    struct fli_lua_blob    *blobs;  /* all blobs of the process */
-    struct fli_lua_long    *longs;  /* cache of long strings of this step: blob.h */
-    struct fli_lua_pending *pending, **pending_end; /* messages that wait for space in a mailbox: pending_sends.c */
-    uint64_t                random[4];
+    filch_data                    result; /* result of process.exit; the process owns one reference */
+    struct fli_lua_job           *jobs;   /* jobs of work.run that the process waits for */
+    struct fli_lua_job           *job;   /* the job, if this struct belongs to a job of work.run instead of a process */
+    struct fli_lua_blob          *blobs; /* all blobs of the process */
+    struct fli_lua_long          *longs; /* cache of long strings of this step: blob.h */
+    struct fli_lua_pending_sends *pending; /* messages that wait for space in a mailbox: pending_sends.c */
+    uint64_t                      random[4];
     /* number of kept messages that must be received before the cancel sent by a stop is raised; 0: no cancel is
      * delayed */
     uint32_t deferred_cancel;
@@ -444,14 +444,16 @@ int  fli_lua_pid_text(lua_State *L); /* tostring of a pid */
 
 /* ---- pending_sends.c ----------------------------------------------------------------------------------------- */
 
-/* Charges the process for a message of `size` bytes, whose send becomes a yield with `tag`. Returns false, and charges
- * nothing, if the memory limit does not allow the charge. */
+/* Charges the process for a message of `size` bytes, and for what the scheduler holds besides them while the message
+ * waits. The send of the message becomes a yield with `tag`. Returns false, and charges nothing, if the memory limit
+ * does not allow the charge. */
 bool fli_lua_pending_add(fli_lua_proc *p, uint64_t tag, size_t size);
-/* Discharges the message whose yield with `tag` is completed. Does nothing if there is none. */
+/* Discharges the message whose yield with `tag` is completed. Does nothing if there is none. Takes constant time on
+ * average, because it is called for each yield that completes. */
 void fli_lua_pending_end(fli_lua_proc *p, uint64_t tag);
-/* Charges `to`, which replaces `from` in an upgrade, for the messages of `from`. Returns false if the memory limit does
- * not allow the charges. */
-bool fli_lua_pending_move(const fli_lua_proc *from, fli_lua_proc *to);
+/* Moves the charges for the messages of `from` to `to`, which replaces `from` in an upgrade. Returns false if the
+ * memory limit does not allow the charges. */
+bool fli_lua_pending_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- relations.c --------------------------------------------------------------------------------------------- */
 
