@@ -77,7 +77,7 @@ bool fli_lua_file_used(struct fli_lua_proc *p, const fli_lua_origin *origin);
 fli_lua_file *fli_lua_file_outdated(struct fli_lua_proc *p, bool seen);
 
 /* Adds the process to the list of subscribers if `on`, otherwise removes it. A subscriber gets a message when a file
- * that it uses has changed. */
+ * that it uses has changed and was compiled again without an error. */
 void fli_lua_file_subscribe(struct fli_lua_proc *p, bool on);
 
 void fli_lua_files_fini(struct filch_lua *lua);

@@ -19,8 +19,9 @@
 #include "port/barrier.h"
 
 typedef struct fli_lua_safepoint {
-    /* 1 while the safepoint is held, otherwise 0.  writes: the holder.  reads: the owner; in a strict safepoint it
-     * reads by adding 0.  PAIR lua.safepoint */
+    /* 1 while the safepoint is held, otherwise 0.  writes: the holder; the watchdog's safepoint `asleep` is released
+     * also by a thread that wakes the watchdog.  reads: the owner, in a strict safepoint by adding 0; of `asleep` also
+     * the holder.  PAIR lua.safepoint */
     FLI_ATOMIC(uint32_t) held;
     /* Not 0: the owner reads `held` by a read-modify-write that adds 0, see fli_lua_safepoint_is_held(). Not atomic:
      * set before another thread can access the safepoint. */

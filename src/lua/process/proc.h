@@ -172,7 +172,7 @@ typedef struct fli_lua_proc {
     uint64_t              sleeps[FLI_LUA_SLEEPS]; /* when the outstanding sleeps end, ascending; FLI_LUA_NEVER: none */
     uint64_t              next_tag;
     uint32_t              inbox_tasks; /* number of tasks parked for a message */
-    uint32_t              reply_tasks; /* number of tasks parked for a reply (a message) or for the end of a process */
+    uint32_t              reply_tasks; /* number of tasks that wait for a reply message, or for the end of a process */
     uint32_t              yields;      /* number of outstanding yields */
     struct fli_lua_known *known;       /* cache of the code of functions that the process has started: code.c */
     fli_lua_rare         *rare;        /* NULL: none of the rare fields was needed so far */
@@ -457,8 +457,8 @@ bool fli_lua_pending_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- relations.c --------------------------------------------------------------------------------------------- */
 
-/* Charges the heap of `to`, which replaces `from` in an upgrade, for the relations of the process. Returns false if the
- * memory limit does not allow the charge. */
+/* Called in an upgrade, in which `to` replaces `from`: charges the heap of `to` for the relations of the process.
+ * Returns false if the memory limit does not allow the charge. */
 bool fli_lua_relations_move(fli_lua_proc *from, fli_lua_proc *to);
 
 /* ---- base.c, receive.c ------------------------------------------------------------------------------------------ */

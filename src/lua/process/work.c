@@ -153,8 +153,8 @@ static filch_err conclude(fli_lua_proc *p, int status, int count, filch_data *re
     return kept != FILCH_OK ? kept : err;
 }
 
-/* Makes the text with which the pool completes the yield of a job for which there was no memory. Returns the error code
- * of the job. */
+/* Called for a job that could not begin, because there was no memory for its Lua state. Makes the text with which the
+ * pool completes the yield of the job. Returns the error code of the job. */
 static filch_err refuse(const fli_lua_job *job, int status, filch_data *result)
 {
     char text[128];
