@@ -92,11 +92,12 @@ TEST(the_hint_shares_no_cache_line_with_words_that_searchers_or_parkers_write)
     assert_true(hint != offsetof(fli_idle, parked) / FLI_LINE);
 }
 
-static FLI_ATOMIC(bool) released;
+static FLI_ATOMIC(bool) held, released;
 
 static filch_err hold(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self, (void)events, (void)count;
+    fli_store_rlx(&held, true);
     until(fli_load_rlx(&released));
     return filch_done(out, filch_none());
 }
@@ -109,8 +110,14 @@ TEST(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed)
     options.workers = 2;
     ok(filch_sched_create(&sched, &options));
     ok(filch_spawn(sched, &holder, NULL, NULL));
-    /* One worker stays in a step; the other one parks and becomes the sentinel. */
-    until(fli_idle_look(&sched->idle) == (FLI_PARKED_ONE | FLI_SENTINEL));
+    until(fli_load_rlx(&held));
+    /* One worker stays in a step; the other one parks and becomes the sentinel. It is unparked and parks again, because
+     * the unpark of the first worker, which may have been parked too, has updated the hint as well. */
+    for (int i = 0; i < 3; i++) {
+        until(fli_parked_in(fli_load_rlx(&sched->idle.word)) == 1);
+        fli_parking_wake_one(sched);
+        until(fli_idle_look(&sched->idle) == (FLI_PARKED_ONE | FLI_SENTINEL));
+    }
     fli_store_rlx(&released, true);
     ok(filch_sched_stop(sched, FILCH_SECONDS(100), NULL));
 }
