@@ -64,6 +64,25 @@ static const char shrunk[] = DEEP "for n = 1, 60 do\n"
                                   "  both(n, function() deep(400) return 'a' .. inner .. 'b' end, 'ax')\n"
                                   "end\n";
 
+/* A __close handler that coroutine.close runs inside the metamethod shrinks the stack on which `..` runs. For `inner`
+ * there are two nested calls of coroutine.close between `..` and the collection. */
+static const char shrunk_by_close[] =
+    DEEP "local function closed(f)\n"
+         "  local co = coroutine.create(function()\n"
+         "    local x <close> = setmetatable({}, { __close = f })\n"
+         "    coroutine.yield()\n"
+         "  end)\n"
+         "  coroutine.resume(co)\n"
+         "  coroutine.close(co)\n"
+         "end\n"
+         "local function collect() collectgarbage() collectgarbage() end\n"
+         "for n = 1, 60 do\n"
+         "  local t = object(function() closed(collect) return 'x' end)\n"
+         "  local inner = object(function() closed(function() closed(collect) end) return 'x' end)\n"
+         "  both(n, function() deep(400) return t .. 'a' .. t .. 'b' end, 'x')\n"
+         "  both(n, function() deep(400) return 'a' .. inner .. 'b' end, 'ax')\n"
+         "end\n";
+
 /* The metamethod runs where it cannot be interrupted, but the stack does not move while it runs. */
 static const char uninterruptible[] =
     DEEP "local t = object(function() return 'x' end)\n"
@@ -90,6 +109,11 @@ TEST(concat_is_right_although_a_collection_in_its_metamethod_shrinks_the_stack)
     fixture_passes(&w, shrunk);
 }
 
+TEST(concat_is_right_although_a_close_handler_in_its_metamethod_shrinks_the_stack)
+{
+    fixture_passes(&w, shrunk_by_close);
+}
+
 TEST(concat_in_code_that_cannot_be_interrupted_is_right)
 {
     fixture_passes(&w, uninterruptible);
@@ -100,12 +124,13 @@ TEST(concat_is_right_without_a_watchdog)
     fixture_passes(&w, grown_by_lua);
     fixture_passes(&w, grown_by_c);
     fixture_passes(&w, shrunk);
+    fixture_passes(&w, shrunk_by_close);
 }
 
 TEST(concat_is_right_in_a_job)
 {
     char              chunk[8192];
-    const char *const all[] = { grown_by_lua, grown_by_c, shrunk };
+    const char *const all[] = { grown_by_lua, grown_by_c, shrunk, shrunk_by_close };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         snprintf(chunk, sizeof chunk, "assert(work.run(function() %s return true end))", all[i]);
         fixture_passes(&w, chunk);
@@ -116,6 +141,7 @@ TEST(concat_is_right_in_a_simulation)
 {
     simulate(grown_by_lua, 3);
     simulate(shrunk, 3);
+    simulate(shrunk_by_close, 3);
 }
 
 static void ends_its_process(const char *metamethod)
@@ -170,6 +196,7 @@ int main(void)
         IN(open_fixture, concat_is_right_although_its_metamethod_grows_the_stack),
         IN(open_fixture, concat_is_right_although_a_c_function_as_metamethod_grows_the_stack),
         IN(open_fixture, concat_is_right_although_a_collection_in_its_metamethod_shrinks_the_stack),
+        IN(open_fixture, concat_is_right_although_a_close_handler_in_its_metamethod_shrinks_the_stack),
         IN(open_fixture, concat_in_code_that_cannot_be_interrupted_is_right),
         IN(open_unwatched_fixture, concat_is_right_without_a_watchdog),
         IN(open_fixture, concat_is_right_in_a_job),

@@ -193,6 +193,14 @@ bool fli_lua_close_too_deep(const fli_lua_proc *p)
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)
 {
     lua_State *running = fli_load_rlx(&p->running), *closing = p->closing;
+    /* Like a coroutine that resumes another one, `running` continues when the handlers have run, and its stack may move
+     * meanwhile. */
+    bool          continues = running != NULL && running != co;
+    fli_lua_outer outer = { running, p->outer, p->stack_moved };
+    if (continues) {
+        p->outer = &outer;
+        p->stack_moved = false;
+    }
     p->no_yield++;
     p->closing = co;
     fli_store_rlx(&p->running, co);
@@ -200,6 +208,11 @@ int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)
     fli_store_rlx(&p->running, running);
     p->closing = closing;
     p->no_yield--;
+    if (continues) {
+        p->outer = outer.next;
+        p->stack_moved = p->stack_moved || outer.stack_moved;
+        if (p->stack_moved) fli_lua_preempt_arm_returns(running);
+    }
     (void)fli_lua_ends_with(p, status);
     return status;
 }

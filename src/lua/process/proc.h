@@ -101,10 +101,11 @@ typedef struct fli_lua_rare {
     struct fli_lua_failure *failure;
 } fli_lua_rare;
 
-/* A coroutine that has resumed another one. Lies on the C stack while the resumed coroutine runs. */
+/* A coroutine that has resumed another one, or that closes another one. Lies on the C stack while the other coroutine
+ * runs. */
 typedef struct fli_lua_outer {
     lua_State            *L;
-    struct fli_lua_outer *next;        /* the coroutine that has resumed L; NULL: the scheduler has resumed L */
+    struct fli_lua_outer *next; /* the coroutine that has resumed or closes L; NULL: the scheduler has resumed L */
     bool                  stack_moved; /* becomes fli_lua_proc.stack_moved when L continues */
 } fli_lua_outer;
 
@@ -150,7 +151,7 @@ typedef struct fli_lua_proc {
     size_t         stack_size;  /* bytes of the last large stack that Lua has allocated; 0: none */
     const void    *grown_in;    /* in a simulation: the active call in which a large stack last grew */
     bool           stack_moved; /* a stack has moved, perhaps during a __concat metamethod of `running`: see moves.h */
-    fli_lua_outer *outer;       /* the coroutine that has resumed `running`; NULL: the scheduler has resumed it */
+    fli_lua_outer *outer; /* the coroutine that has resumed or closes `running`; NULL: the scheduler has resumed it */
 
     bool out_of_memory; /* memory has run out: all errors are final */
     bool handing_over;  /* values handed over to upgraded code are being read: streams and requests are allowed */
