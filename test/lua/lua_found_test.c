@@ -283,6 +283,43 @@ TEST(a_channel_can_be_used_after_a_select_without_memory_for_its_message)
                         "use_after(function() channel.select({ ch, channel.inbox }) end)\n");
 }
 
+/* Regression: a function of coroutine.wrap that was called where Lua refuses to resume a coroutine ("C stack overflow")
+ * raised a value that did not exist, and memory was damaged. */
+TEST(a_wrapped_coroutine_that_is_called_too_deep_can_be_called_later)
+{
+    fixture_passes(
+        &w, "local refused = 0\n"
+            "local function check(wrapped)\n"
+            "  for i = 1, 3 do\n"
+            "    local fine, why = pcall(wrapped, table.unpack({ 1, 2, 3 }, 1, i))\n"
+            "    if fine then return end\n"
+            "    assert(why:find('C stack overflow', 1, true), why) refused = refused + 1\n"
+            "  end\n"
+            "  return wrapped\n"
+            "end\n"
+            /* in an error handler, where Lua cannot yield */
+            "local wrapped\n"
+            "local object = setmetatable({}, { __unm = function(t) local v = -t return v end })\n"
+            "assert(not xpcall(function() return -object end, function(e)\n"
+            "  wrapped = check(coroutine.wrap(function(...) return 'ran', ... end)) return e\n"
+            "end))\n"
+            "assert(refused == 3)\n"
+            "local a, b, c, d = wrapped(1, 2) assert(a == 'ran' and b == 1 and c == 2 and d == nil)\n"
+            "assert(not pcall(wrapped))\n"
+            /* in nested coroutines, where Lua can yield */
+            "local function call(n, f) if n == 0 then return f() end return select(2, pcall(call, n - 1, f)) end\n"
+            "local kept = {}\n"
+            "local function nest()\n"
+            "  local inner = coroutine.wrap(nest)\n"
+            "  local fine, why = pcall(inner)\n"
+            "  if not fine then kept[#kept + 1] = check(coroutine.wrap(function(x) return x end)) end\n"
+            "end\n"
+            "for n = 0, 5 do call(n, nest) end\n"
+            "assert(refused > 3 and #kept > 0, refused)\n"
+            "for i, f in ipairs(kept) do pcall(f, i) end\n"
+            "collectgarbage()\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +339,7 @@ int main(void)
         T(a_channel_can_be_used_after_a_wait_without_memory_for_its_timeout),
         T(a_channel_can_be_used_after_a_select_without_memory_for_its_values),
         T(a_channel_can_be_used_after_a_select_without_memory_for_its_message),
+        T(a_wrapped_coroutine_that_is_called_too_deep_can_be_called_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

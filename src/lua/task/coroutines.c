@@ -122,6 +122,14 @@ static int coroutine_resume(lua_State *L)
 
 static int go_on_wrap(lua_State *L, int status, lua_KContext ctx);
 
+/* Moves the error of `co` to L. If the stack of `co` is empty, because closing `co` has dropped the error (before Lua
+ * 5.4.3), pushes nil. */
+static void take_error(lua_State *L, lua_State *co)
+{
+    if (lua_gettop(co) > 0) lua_xmove(co, L, 1);
+    else lua_pushnil(L);
+}
+
 static int run_wrap(lua_State *L, lua_State *co, int nargs)
 {
     const char *why;
@@ -132,18 +140,20 @@ static int run_wrap(lua_State *L, lua_State *co, int nargs)
         return results;
     }
     fli_lua_proc *p = fli_lua_self(L);
-    if (fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
-    if (fli_lua_can_wait(L, p)) {
+    /* If lua_resume could not resume `co` at all ("C stack overflow"), `co` has not failed and stays suspended. */
+    bool has_failed = lua_status(co) != LUA_OK && lua_status(co) != LUA_YIELD;
+    if (has_failed && fli_lua_close_too_deep(p)) return luaL_error(L, TOO_DEEP);
+    if (has_failed && fli_lua_can_wait(L, p)) {
         lua_settop(L, 0);
         if (fli_lua_closing_begin(L, p, co)) {
             luaL_where(L, 1);
             return fli_lua_closing_go_on(L, LUA_OK, 0);
         }
         if (lua_gettop(L) > 0) return fli_lua_raise_final(L, p);
-    } else {
+    } else if (has_failed) {
         (void)fli_lua_close_thread(p, co); /* leaves on the stack of `co` the error of `co`, or of a __close handler */
     }
-    lua_xmove(co, L, 1);
+    take_error(L, co);
     if (fli_lua_is_final(p)) return fli_lua_raise_final(L, p);
     if (lua_type(L, -1) == LUA_TSTRING) {
         luaL_where(L, 1);
