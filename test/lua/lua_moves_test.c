@@ -144,6 +144,42 @@ TEST(concat_is_right_in_a_simulation)
     simulate(shrunk_by_close, 3);
 }
 
+/* Lua gives a stack exactly as many slots as table.unpack asks for, if they are more than twice the slots so far. So a
+ * script can make stacks with the size of 32, 64 or 128 nodes of a table (43, 91 and 187 slots). */
+TEST(concat_is_right_although_its_stack_is_as_large_as_a_table)
+{
+    fixture_passes(&w, "local empty = {}\n"
+                       "for before = 1, 95 do\n"
+                       "  for after = 2 * before - 20, 2 * before + 10 do\n"
+                       "    local t = setmetatable({}, { __concat = function(a, b)\n"
+                       "      local n = (table.unpack(empty, 1, after)) return 'r'\n"
+                       "    end })\n"
+                       "    local co = coroutine.create(function()\n"
+                       "      coroutine.yield()\n"
+                       "      local x, y = 1, 2 local r = 'a' .. t .. 'b' return r, x + y\n"
+                       "    end)\n"
+                       "    coroutine.resume(co)\n"
+                       "    local fine, r, sum = coroutine.resume(co, table.unpack(empty, 1, before))\n"
+                       "    if not fine or r ~= 'ar' or sum ~= 3 then error(before .. ' ' .. after .. ': ' .. "
+                       "tostring(r), 0) end\n"
+                       "  end\n"
+                       "end\n");
+}
+
+/* The nodes of a table that grow must not count as a stack that moves. deep(20) makes the stack large enough for the
+ * metamethod; the 40 calls outside keep collections from shrinking it. */
+TEST(a_table_may_grow_in_a_concat_that_cannot_be_interrupted)
+{
+    fixture_passes(&w, DEEP
+                   "local function fill() local t = {} for i = 1, 1000 do t['k' .. i] = i t[i] = i end return t end\n"
+                   "local object = object(function() fill() return 'x' end)\n"
+                   "local text = setmetatable({}, { __tostring = function() return object .. 'a' end })\n"
+                   "for n = 1, 50 do\n"
+                   "  local got = at(40, function() local d = deep(20) return tostring(text) end)\n"
+                   "  assert(got == 'x')\n"
+                   "end\n");
+}
+
 static void ends_its_process(const char *metamethod)
 {
     char chunk[4096];
@@ -201,6 +237,8 @@ int main(void)
         IN(open_unwatched_fixture, concat_is_right_without_a_watchdog),
         IN(open_fixture, concat_is_right_in_a_job),
         cmocka_unit_test(concat_is_right_in_a_simulation),
+        IN(open_fixture, concat_is_right_although_its_stack_is_as_large_as_a_table),
+        IN(open_fixture, a_table_may_grow_in_a_concat_that_cannot_be_interrupted),
         IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
         IN(open_fixture, a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too),
         IN(open_fixture, functions_with_tail_calls_go_on_after_their_stack_has_moved),

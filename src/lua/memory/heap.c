@@ -11,8 +11,8 @@
 
 #include "lua/memory/total.h"
 
-/* SLOT, STACK_MIN: bytes of a slot of a Lua stack, and of the smallest stack. NODE: bytes of a node of a table. */
-enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16, SLOT = 16, STACK_MIN = 40 * SLOT, NODE = 24 };
+/* SLOT, STACK_MIN: bytes of a slot of a Lua stack, and of the smallest stack. */
+enum { GROW_FIRST = 2048 - 16, GROW_MAX = 65536 - 16, SLOT = 16, STACK_MIN = 40 * SLOT };
 
 /* Returns the number of the free list for blocks of `size` bytes (1 to FLI_LUA_BLOCK_MAX). Sets *room to the size of
  * the blocks in that list. */
@@ -272,21 +272,15 @@ static bool may_be_stack(size_t size)
     return size >= STACK_MIN && size % SLOT == 0;
 }
 
-/* Returns true if `size` may be the size of all nodes of a table: their number is a power of 2. */
-static bool may_be_nodes(size_t size)
-{
-    return size % NODE == 0 && __builtin_popcountll(size / NODE) == 1;
-}
-
-/* Calls on_move if Lua may have moved a stack. Lua moves two kinds of vectors, stacks and the nodes of a table, by
- * allocating a new block and then freeing the old one. Called for each request of the slow path that allocates or frees
- * a block of `size` bytes; `is_new`: the request allocates a vector. */
+/* Calls on_move if Lua may have moved a stack. Only for a stack does Lua allocate a new vector and then free the old
+ * one without another request in between. When Lua replaces the nodes of a table, it resizes the array of the table in
+ * between, also if the array keeps its size or is empty. Called for each request of the slow path that allocates or
+ * frees a block of `size` bytes; `is_new`: the request allocates a vector. */
 static void note_vector(fli_lua_heap *heap, size_t size, bool is_new)
 {
     size_t fresh = heap->fresh;
     heap->fresh = is_new && may_be_stack(size) ? size : 0;
-    if (is_new || fresh == 0 || !may_be_stack(size) || (may_be_nodes(fresh) && may_be_nodes(size))) return;
-    if (heap->on_move != NULL) heap->on_move(heap);
+    if (!is_new && fresh != 0 && may_be_stack(size) && heap->on_move != NULL) heap->on_move(heap);
 }
 
 void *fli_lua_heap_alloc(void *user, void *old, size_t old_size, size_t size)
