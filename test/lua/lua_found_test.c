@@ -320,6 +320,34 @@ TEST(a_wrapped_coroutine_that_is_called_too_deep_can_be_called_later)
             "collectgarbage()\n");
 }
 
+/* Regression: if a collection made the large stack of a failed coroutine smaller while its __close handlers were noted,
+ * the other handlers ran where they could not wait. */
+static const char deep_failure[] =
+    "local function deep(n) if n == 0 then error('failed', 0) end local t = { n } deep(n - 1) return t end\n"
+    "local function nest(n, f)\n"
+    "  local x <close> = setmetatable({}, { __close = f })\n"
+    "  if n == 0 then deep(500 + 5 * DEPTH) end\n"
+    "  nest(n - 1, f)\n"
+    "end\n";
+
+TEST(all_close_handlers_can_wait_after_an_error_in_a_deep_recursion)
+{
+    char chunk[2048];
+    for (int depth = 1; depth <= 100; depth++) {
+        snprintf(chunk, sizeof chunk,
+                 "local DEPTH, ran = %d, 0\n%s"
+                 "local function closing() time.sleep(0) ran = ran + 1 end\n"
+                 "local fine, why = pcall(coroutine.wrap(function() nest(150, closing) end))\n"
+                 "assert(not fine and why == 'failed' and ran == 151, why)\n",
+                 depth, deep_failure);
+        fixture_passes(&w, chunk);
+        snprintf(chunk, sizeof chunk, "local DEPTH = %d\n%s nest(150, function() time.sleep(0) end)", depth,
+                 deep_failure);
+        fixture_run(&w, chunk);
+        assert_int_equal(strncmp(w.text, "failed\n", 7), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +368,7 @@ int main(void)
         T(a_channel_can_be_used_after_a_select_without_memory_for_its_values),
         T(a_channel_can_be_used_after_a_select_without_memory_for_its_message),
         T(a_wrapped_coroutine_that_is_called_too_deep_can_be_called_later),
+        T(all_close_handlers_can_wait_after_an_error_in_a_deep_recursion),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ void fli_lua_moves_note(fli_lua_heap *heap)
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL) return;
     p->stack_moved = true;
-    fli_lua_preempt_arm_returns(L);
+    if (!fli_lua_closing_notes(L)) fli_lua_preempt_arm_returns(L);
 }
 
 static bool is_concat(const lua_Debug *call)

@@ -84,7 +84,14 @@ static void stop_handler(lua_State *L, lua_Debug *ar)
         (void)lua_error(L);
     }
     lua_settop(L, function - 1);
-    fli_lua_preempt_disarm(L, p); /* the handler runs now, and the hook of the process may have to interrupt it */
+    /* The handler runs now, and the hook of the process may have to interrupt it. */
+    if (p->stack_moved) fli_lua_preempt_arm_returns(L);
+    else fli_lua_preempt_disarm(L, p);
+}
+
+bool fli_lua_closing_notes(lua_State *L)
+{
+    return lua_gethook(L) == stop_handler;
 }
 
 bool fli_lua_closing_begin(lua_State *L, fli_lua_proc *p, lua_State *co)

@@ -375,6 +375,9 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
  * memory or the budget have run out. */
 bool fli_lua_closing_begin(lua_State *L, fli_lua_proc *p, lua_State *co);
 enum { FLI_LUA_CLOSING_ERROR = 2 }; /* index of the error on the stack of fli_lua_closing_go_on() */
+/* Returns true if L is being closed and none of its __close handlers runs: the hook of L, which notes the handlers,
+ * must stay set. */
+bool fli_lua_closing_notes(lua_State *L);
 /* Runs the handlers, which may wait, and raises the error of the coroutine, or of the last handler that failed. Begins
  * with `called` 0. The stack holds only the list, the error, and a text that is written before an error that is a
  * string. */
