@@ -180,6 +180,42 @@ TEST(a_table_may_grow_in_a_concat_that_cannot_be_interrupted)
                    "end\n");
 }
 
+/* The metamethod is a C function, or ends with a tail call of one, and the call of the C function grows the stack. */
+TEST(a_concat_whose_metamethod_is_any_c_function_goes_on)
+{
+    const char *const metamethods[] = {
+        "type",
+        "rawlen",
+        "function(a) return type(a) end",
+        "function(a) return rawlen(a) end",
+        "function(a) return math.type(1) end",
+        "coroutine.wrap(function() while true do coroutine.yield('x') end end)",
+        "function() local w = wrap(function() coroutine.yield('x') end) return w() end",
+        "function() return channel:room() end",
+        "function() return #channel end",
+        "function() return blob:len() end",
+        "function() return element({ 'x' }, 0) end",
+        "function() return code('x', 0) end",
+        "function() return match() end",
+        "function() return task:status() end",
+    };
+    char chunk[2048];
+    for (size_t i = 0; i < sizeof metamethods / sizeof metamethods[0]; i++) {
+        snprintf(chunk, sizeof chunk,
+                 DEEP
+                 "local wrap, channel, blob, element, code = coroutine.wrap, channel.new(3), blob.new('x'), ipairs {}, "
+                 "utf8.codes('x')\n"
+                 "local match, task = ('x'):rep(400):gmatch('.'), task.spawn(function() end)\n"
+                 "local t = object(%s)\n"
+                 "for n = 1, 150 do\n"
+                 "  local co = coroutine.create(at)\n"
+                 "  assert(coroutine.resume(co, n, function() return t .. 'a' end))\n"
+                 "end\n",
+                 metamethods[i]);
+        fixture_passes(&w, chunk);
+    }
+}
+
 static void ends_its_process(const char *metamethod)
 {
     char chunk[4096];
@@ -239,6 +275,7 @@ int main(void)
         cmocka_unit_test(concat_is_right_in_a_simulation),
         IN(open_fixture, concat_is_right_although_its_stack_is_as_large_as_a_table),
         IN(open_fixture, a_table_may_grow_in_a_concat_that_cannot_be_interrupted),
+        IN(open_fixture, a_concat_whose_metamethod_is_any_c_function_goes_on),
         IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
         IN(open_fixture, a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too),
         IN(open_fixture, functions_with_tail_calls_go_on_after_their_stack_has_moved),

@@ -39,6 +39,25 @@ ALL(ENTRY)
 #define NAME(n) entry_##n,
 static const lua_CFunction entries[] = { ALL(NAME) };
 
+/* The entries of brief functions, numbered from 0 on (fli_lua_names.brief). */
+#define BRIEF(n)                                                                          \
+    static int brief_##n(lua_State *L)                                                    \
+    {                                                                                     \
+        return fli_lua_moves_return(L, fli_lua_self(L)->lua->names.brief[NUMBER_##n](L)); \
+    }
+FOUR(BRIEF, 000)
+FOUR(BRIEF, 001)
+
+#define BRIEF_NAME(n) brief_##n,
+static const lua_CFunction briefs[] = { FOUR(BRIEF_NAME, 000) FOUR(BRIEF_NAME, 001) };
+
+lua_CFunction fli_lua_brief(size_t number)
+{
+    _Static_assert(sizeof briefs / sizeof briefs[0] == FLI_LUA_BRIEF_MAX, "one entry for each brief function");
+    FLI_ASSERT(number < FLI_LUA_BRIEF_MAX);
+    return briefs[number];
+}
+
 lua_CFunction fli_lua_checked(size_t number)
 {
     _Static_assert(sizeof entries / sizeof entries[0] == FLI_LUA_MEMBERS_MAX, "one entry for each member");

@@ -17,5 +17,8 @@
 
 /* Returns the entry of member `number`: a function that checks the budget, and then calls the member's `fn`. */
 lua_CFunction fli_lua_checked(size_t number);
+/* Returns the entry of brief function `number` (fli_lua_names.brief): it calls the function without a check of the
+ * budget. Like all entries, it pauses the process when the function returns, if a stack has moved: moves.h. */
+lua_CFunction fli_lua_brief(size_t number);
 
 #endif

@@ -32,12 +32,9 @@ static const char *const stock[] = {
     "utf8.len",          "utf8.offset", "os.difftime",     "debug.traceback",
 };
 
-/* Functions that programs get without an entry (entries.h), because they take less than a microsecond whatever their
- * arguments are, or because they check the budget themselves (process.terminate). If such a function is called as a
- * __concat metamethod, its process may be ended: moves.h. channel.inbox is here because channel.select recognizes the
- * value by its C function, which an entry would hide. */
-static const char *const brief[] = { "channel.inbox",
-                                     "coroutine.isyieldable",
+/* Functions that programs call without a check of the budget (entries.h), because they take less than a microsecond
+ * whatever their arguments are, or because they check the budget themselves (process.terminate). */
+static const char *const brief[] = { "coroutine.isyieldable",
                                      "coroutine.running",
                                      "getmetatable",
                                      "math.type",
@@ -45,6 +42,11 @@ static const char *const brief[] = { "channel.inbox",
                                      "rawlen",
                                      "string.len",
                                      "type" };
+_Static_assert(sizeof brief / sizeof brief[0] <= FLI_LUA_BRIEF_MAX, "an entry for each brief function");
+
+/* Only channel.inbox has no entry: channel.select recognizes the value by its C function, which an entry would hide.
+ * The function only raises an error. */
+#define WITHOUT_ENTRY "channel.inbox"
 
 static const char *find_library(const fli_lua_names *names, const char *library)
 {
@@ -94,12 +96,16 @@ static bool is_left_out(const char *without, const fli_lua_member *member)
     return false;
 }
 
-static bool is_brief(const fli_lua_member *member)
+/* Returns what programs get for the function of the member, which has the number `number`. */
+static lua_CFunction entry_of(fli_lua_names *names, const fli_lua_member *member, size_t number)
 {
+    if (is_name_of(member, WITHOUT_ENTRY, strlen(WITHOUT_ENTRY))) return member->fn;
     for (size_t i = 0; i < sizeof brief / sizeof brief[0]; i++) {
-        if (is_name_of(member, brief[i], strlen(brief[i]))) return true;
+        if (!is_name_of(member, brief[i], strlen(brief[i]))) continue;
+        names->brief[i] = member->fn;
+        return fli_lua_brief(i);
     }
-    return false;
+    return fli_lua_checked(number);
 }
 
 /* Adds a member. The number of members is fixed by the tables in Filch's sources, so names->places always has a free
@@ -115,7 +121,7 @@ static void add(fli_lua_names *names, const fli_lua_member *member)
     }
     names->members[names->count] = *member;
     names->members[names->count].library = library;
-    names->members[names->count].entry = is_brief(member) ? member->fn : fli_lua_checked(names->count);
+    names->members[names->count].entry = entry_of(names, member, names->count);
     names->places[find_place(names, library, member->name)] = (uint16_t)++names->count;
 }
 

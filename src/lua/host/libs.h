@@ -24,7 +24,7 @@ typedef struct fli_lua_member {
     const char   *text;
 } fli_lua_member;
 
-enum { FLI_LUA_MEMBERS_MAX = 256, FLI_LUA_LIBRARIES_MAX = 24, FLI_LUA_PLACES = 1024 };
+enum { FLI_LUA_MEMBERS_MAX = 256, FLI_LUA_LIBRARIES_MAX = 24, FLI_LUA_PLACES = 1024, FLI_LUA_BRIEF_MAX = 8 };
 
 typedef struct fli_lua_names {
     fli_lua_member members[FLI_LUA_MEMBERS_MAX];
@@ -37,6 +37,8 @@ typedef struct fli_lua_names {
     bool     may_register;
     uint16_t places[FLI_LUA_PLACES]; /* hash table; an element is 0 if it is free, otherwise the number of a member,
                                         counted from 1 */
+    lua_CFunction brief[FLI_LUA_BRIEF_MAX]; /* functions that are called without a check of the budget; the other
+                                               elements are NULL */
     lua_CFunction stock_time, stock_date, stock_clock, stock_format, stock_pack, stock_packsize, stock_unpack;
     lua_CFunction stock_math_max, stock_math_min, stock_string_char, stock_utf8_char, stock_utf8_codes;
     lua_CFunction stock_next_code[2]; /* the iterators that utf8.codes returns: strict, lax */

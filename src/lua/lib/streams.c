@@ -17,6 +17,7 @@
 #include "lua/host/libs.h"
 #include "lua/lib/streams.h"
 #include "lua/message/blob.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
@@ -320,22 +321,38 @@ static int stream_give(lua_State *L)
     return fli_lua_return(L, filch_stream_give(p->out, stream, fli_lua_check_pid(L, 2)));
 }
 
+FLI_LUA_RETURNING(stream_read)
+FLI_LUA_RETURNING(stream_read_exactly)
+FLI_LUA_RETURNING(stream_read_until)
+FLI_LUA_RETURNING(stream_write)
+FLI_LUA_RETURNING(stream_accept)
+FLI_LUA_RETURNING(stream_shutdown)
+FLI_LUA_RETURNING(stream_close)
+FLI_LUA_RETURNING(stream_seek)
+FLI_LUA_RETURNING(stream_address)
+FLI_LUA_RETURNING(stream_peer)
+FLI_LUA_RETURNING(stream_wait)
+FLI_LUA_RETURNING(stream_kill)
+FLI_LUA_RETURNING(stream_give)
+FLI_LUA_RETURNING(fli_lua_stream_sync)
+FLI_LUA_RETURNING(fli_lua_stream_truncate)
+
 static const luaL_Reg stream_methods[] = {
-    { "read", stream_read },
-    { "read_exactly", stream_read_exactly },
-    { "read_until", stream_read_until },
-    { "write", stream_write },
-    { "accept", stream_accept },
-    { "shutdown", stream_shutdown },
-    { "close", stream_close },
-    { "seek", stream_seek },
-    { "address", stream_address },
-    { "peer", stream_peer },
-    { "wait", stream_wait },
-    { "kill", stream_kill },
-    { "give", stream_give },
-    { "sync", fli_lua_stream_sync },
-    { "truncate", fli_lua_stream_truncate },
+    { "read", returning_stream_read },
+    { "read_exactly", returning_stream_read_exactly },
+    { "read_until", returning_stream_read_until },
+    { "write", returning_stream_write },
+    { "accept", returning_stream_accept },
+    { "shutdown", returning_stream_shutdown },
+    { "close", returning_stream_close },
+    { "seek", returning_stream_seek },
+    { "address", returning_stream_address },
+    { "peer", returning_stream_peer },
+    { "wait", returning_stream_wait },
+    { "kill", returning_stream_kill },
+    { "give", returning_stream_give },
+    { "sync", returning_fli_lua_stream_sync },
+    { "truncate", returning_fli_lua_stream_truncate },
     { NULL, NULL },
 };
 

@@ -12,6 +12,7 @@
 #include "lua/host/libs.h"
 #include "lua/message/codec.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 
 /* HEAD: bytes before the contents of a blob. The block of a blob is a complete message: it begins with the mark of
@@ -242,10 +243,15 @@ static int blob_equal(lua_State *L)
     return go_on_equal(L, LUA_OK, 0);
 }
 
-static const luaL_Reg blob_methods[] = { { "len", blob_len }, { "sub", blob_sub }, { NULL, NULL } };
-static const luaL_Reg blob_events[] = {
-    { "__len", blob_len }, { "__tostring", blob_text }, { "__eq", blob_equal }, { "__gc", blob_gc }, { NULL, NULL }
-};
+FLI_LUA_RETURNING(blob_len)
+FLI_LUA_RETURNING(blob_sub)
+
+static const luaL_Reg blob_methods[] = { { "len", returning_blob_len }, { "sub", returning_blob_sub }, { NULL, NULL } };
+static const luaL_Reg blob_events[] = { { "__len", returning_blob_len },
+                                        { "__tostring", blob_text },
+                                        { "__eq", blob_equal },
+                                        { "__gc", blob_gc },
+                                        { NULL, NULL } };
 
 static void push_meta(lua_State *L)
 {

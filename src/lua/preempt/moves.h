@@ -53,4 +53,12 @@ static inline int fli_lua_moves_return(lua_State *L, int count)
     return p->stack_moved ? fli_lua_moves_pause(L, p, count) : count;
 }
 
+/* Defines returning_NAME, which programs get for the C function NAME if it has no entry (entries.h), such as a method
+ * of an object: calls NAME, and then fli_lua_moves_return(). */
+#define FLI_LUA_RETURNING(name)                  \
+    static int returning_##name(lua_State *L)    \
+    {                                            \
+        return fli_lua_moves_return(L, name(L)); \
+    }
+
 #endif

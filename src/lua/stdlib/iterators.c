@@ -6,6 +6,7 @@
 #include "lua/host/host.h"
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 
 static int go_on_ipairs(lua_State *L, int status, lua_KContext ctx)
@@ -23,10 +24,12 @@ static int next_element(lua_State *L)
     return go_on_ipairs(L, LUA_OK, 0);
 }
 
+FLI_LUA_RETURNING(next_element)
+
 static int base_ipairs(lua_State *L)
 {
     luaL_checkany(L, 1);
-    lua_pushcfunction(L, next_element);
+    lua_pushcfunction(L, returning_next_element);
     lua_pushvalue(L, 1);
     lua_pushinteger(L, 0);
     return 3;
@@ -50,11 +53,14 @@ static int next_lax_code(lua_State *L)
     return go_on_codes(L, LUA_OK, 1);
 }
 
+FLI_LUA_RETURNING(next_code)
+FLI_LUA_RETURNING(next_lax_code)
+
 static int utf8_codes(lua_State *L)
 {
     bool lax = lua_toboolean(L, 2);
     int  count = fli_lua_self(L)->lua->names.stock_utf8_codes(L);
-    lua_pushcfunction(L, lax ? next_lax_code : next_code);
+    lua_pushcfunction(L, lax ? returning_next_lax_code : returning_next_code);
     lua_replace(L, -1 - count);
     return count;
 }

@@ -15,6 +15,7 @@
 
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
 #include "lua/value/text.h"
@@ -487,6 +488,8 @@ static int go_on_next(lua_State *L, int status, lua_KContext at)
     return next_match(L);
 }
 
+FLI_LUA_RETURNING(next_match)
+
 static int string_gmatch(lua_State *L)
 {
     size_t size;
@@ -496,7 +499,7 @@ static int string_gmatch(lua_State *L)
     lua_settop(L, 2);
     lua_pushinteger(L, (lua_Integer)(at > size ? size + 1 : at));
     lua_pushinteger(L, -1);
-    lua_pushcclosure(L, next_match, 4);
+    lua_pushcclosure(L, returning_next_match, 4);
     return 1;
 }
 

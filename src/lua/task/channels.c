@@ -17,6 +17,7 @@
 #include <lauxlib.h>
 
 #include "lua/host/libs.h"
+#include "lua/preempt/moves.h"
 #include "lua/task/waits.h"
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
@@ -75,6 +76,15 @@ static int channel_waiting(lua_State *L);
 static int channel_next(lua_State *L);
 static int channel_len(lua_State *L);
 
+FLI_LUA_RETURNING(channel_send)
+FLI_LUA_RETURNING(channel_receive)
+FLI_LUA_RETURNING(channel_close)
+FLI_LUA_RETURNING(channel_sending)
+FLI_LUA_RETURNING(channel_room)
+FLI_LUA_RETURNING(channel_waiting)
+FLI_LUA_RETURNING(channel_next)
+FLI_LUA_RETURNING(channel_len)
+
 static void name_metatable(lua_State *L, const char *name)
 {
     lua_pushstring(L, name);
@@ -85,14 +95,16 @@ static void name_metatable(lua_State *L, const char *name)
 
 static void set_channel_metatable(lua_State *L)
 {
-    static const luaL_Reg methods[] = { { "send", channel_send },
-                                        { "receive", channel_receive },
-                                        { "close", channel_close },
-                                        { "sending", channel_sending },
-                                        { "room", channel_room },
-                                        { "waiting", channel_waiting },
+    static const luaL_Reg methods[] = { { "send", returning_channel_send },
+                                        { "receive", returning_channel_receive },
+                                        { "close", returning_channel_close },
+                                        { "sending", returning_channel_sending },
+                                        { "room", returning_channel_room },
+                                        { "waiting", returning_channel_waiting },
                                         { NULL, NULL } };
-    static const luaL_Reg events[] = { { "__call", channel_next }, { "__len", channel_len }, { NULL, NULL } };
+    static const luaL_Reg events[] = { { "__call", returning_channel_next },
+                                       { "__len", returning_channel_len },
+                                       { NULL, NULL } };
     if (push_table(L, &channel_key)) {
         name_metatable(L, "channel");
         luaL_setfuncs(L, events, 0);

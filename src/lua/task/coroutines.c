@@ -10,6 +10,7 @@
 
 #include "lua/host/libs.h"
 #include "lua/preempt/budget.h"
+#include "lua/preempt/moves.h"
 #include "lua/process/proc.h"
 #include "lua/value/checks.h"
 
@@ -169,7 +170,7 @@ static int go_on_wrap(lua_State *L, int status, lua_KContext ctx)
     (void)ctx;
     lua_State *co = lua_tothread(L, lua_upvalueindex(1));
     fli_lua_set_away(co, false);
-    return run_wrap(L, co, 0);
+    return fli_lua_moves_return(L, run_wrap(L, co, 0));
 }
 
 static int call_wrapped(lua_State *L)
@@ -179,7 +180,7 @@ static int call_wrapped(lua_State *L)
     int         nargs = lua_gettop(L);
     if (!can_resume(L, co, nargs, &why)) return luaL_error(L, "%s", why);
     lua_xmove(L, co, nargs);
-    return run_wrap(L, co, nargs);
+    return fli_lua_moves_return(L, run_wrap(L, co, nargs));
 }
 
 static int coroutine_wrap(lua_State *L)

@@ -12,6 +12,7 @@
 #include <lauxlib.h>
 
 #include "lua/host/libs.h"
+#include "lua/preempt/moves.h"
 #include "lua/task/waits.h"
 #include "lua/value/checks.h"
 #include "lua/value/spans.h"
@@ -111,11 +112,16 @@ static int task_await(lua_State *L);
 static int task_cancel(lua_State *L);
 static int task_status(lua_State *L);
 
+FLI_LUA_RETURNING(task_await)
+FLI_LUA_RETURNING(task_cancel)
+FLI_LUA_RETURNING(task_status)
+
 static void set_metatable(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        { "await", task_await }, { "cancel", task_cancel }, { "status", task_status }, { NULL, NULL }
-    };
+    static const luaL_Reg methods[] = { { "await", returning_task_await },
+                                        { "cancel", returning_task_cancel },
+                                        { "status", returning_task_status },
+                                        { NULL, NULL } };
     if (push_table(L, &task_key)) {
         lua_pushliteral(L, "task");
         lua_setfield(L, -2, "__name");
