@@ -261,6 +261,18 @@ TEST(functions_with_tail_calls_go_on_after_their_stack_has_moved)
                             "end\n");
 }
 
+/* After the stack has moved inside __tostring, the hook runs at each return. f ends with a tail call, so the code of
+ * its caller is searched for `..`; the caller is 20,000 calls long. */
+TEST(a_long_function_with_many_tail_calls_takes_no_longer_after_its_stack_has_moved)
+{
+    fixture_passes(&w, DEEP "local function one() return 1 end\n"
+                            "local function f() return one() end\n"
+                            "local long = load('local f = ... ' .. ('f() '):rep(20000))\n"
+                            "local function inner() deep(3000) long(f) return 'x' end\n"
+                            "local text = setmetatable({}, { __tostring = function() return inner() end })\n"
+                            "assert(tostring(text) == 'x')\n");
+}
+
 int main(void)
 {
 #define IN(open, name) cmocka_unit_test_setup_teardown(name, open, fixture_close_shared)
@@ -279,6 +291,7 @@ int main(void)
         IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
         IN(open_fixture, a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too),
         IN(open_fixture, functions_with_tail_calls_go_on_after_their_stack_has_moved),
+        IN(open_fixture, a_long_function_with_many_tail_calls_takes_no_longer_after_its_stack_has_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

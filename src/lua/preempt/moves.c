@@ -54,9 +54,13 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
  * bytes, of which the last one has the bit 0x80. OPCODE: the bits of an instruction that are its opcode. */
 enum { HEADER = 32, SOURCE = 1, NUMBERS = 2, BYTES = 3, OPCODE = 0x7f, CONCAT = 53 };
 
+/* Instructions that are searched in some microseconds. */
+enum { SEARCH_MAX = 1000 };
+
 typedef struct code_search {
     int      to_skip, numbers, bytes; /* left to read of the output of lua_dump() before the number of instructions */
     bool     counted, found;
+    uint64_t size;        /* if `counted`: number of instructions */
     uint64_t left;        /* if `counted`: instructions left to read; otherwise the part of their number read so far */
     uint8_t  part[4];     /* bytes of an instruction */
     size_t   part_length; /* bytes in `part` */
@@ -74,6 +78,7 @@ static void search_byte(code_search *s, uint8_t byte)
     } else if (!s->counted) {
         s->left = (s->left << 7) | (byte & 0x7f);
         s->counted = (byte & 0x80) != 0;
+        s->size = s->left;
     } else if (s->left > 0) {
         s->part[s->part_length++] = byte;
         if (s->part_length < sizeof s->part) return;
@@ -94,15 +99,63 @@ static int search_piece(lua_State *L, const void *piece, size_t size, void *user
     return s->found || (s->counted && s->left == 0);
 }
 
+/* The address of this variable is the registry key of a table with weak keys: the functions that are longer than
+ * SEARCH_MAX and have no `..` operator. */
+static const char known_key;
+
+/* Returns true if the function on top of the stack is in the table of `known_key`. */
+static bool is_known(lua_State *L)
+{
+    int  function = lua_gettop(L);
+    bool known = false;
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &known_key) == LUA_TTABLE) {
+        lua_pushvalue(L, function);
+        known = lua_rawget(L, -2) != LUA_TNIL;
+    }
+    lua_settop(L, function);
+    return known;
+}
+
+/* Adds the function on top of the stack to the table of `known_key`. */
+static void add_known(lua_State *L)
+{
+    int function = lua_gettop(L);
+    if (lua_rawgetp(L, LUA_REGISTRYINDEX, &known_key) != LUA_TTABLE) {
+        lua_createtable(L, 0, 1);
+        lua_createtable(L, 0, 1);
+        lua_pushliteral(L, "k");
+        lua_setfield(L, -2, "__mode");
+        lua_setmetatable(L, -2);
+        lua_pushvalue(L, -1);
+        lua_rawsetp(L, LUA_REGISTRYINDEX, &known_key);
+    }
+    lua_pushvalue(L, function);
+    lua_pushboolean(L, 1);
+    lua_rawset(L, -3);
+    lua_settop(L, function);
+}
+
+/* Returns true if the Lua function on top of the stack has a `..` operator. A long function without `..` is searched
+ * only once, however many of its calls return. */
+static bool function_concats(lua_State *L)
+{
+    code_search s = { .to_skip = HEADER + SOURCE, .numbers = NUMBERS, .bytes = BYTES };
+    if (is_known(L)) return false;
+    (void)lua_dump(L, search_piece, &s, 1);
+    if (s.found || s.size <= SEARCH_MAX) return s.found;
+    add_known(L);
+    (void)fli_lua_budget_due(L); /* raises the final error if the budget is spent */
+    return false;
+}
+
 /* Returns true if the caller of the running function is a function in Lua that has a `..` operator. */
 static bool caller_concats(lua_State *L)
 {
-    lua_Debug   caller;
-    code_search s = { .to_skip = HEADER + SOURCE, .numbers = NUMBERS, .bytes = BYTES };
+    lua_Debug caller;
     if (lua_getstack(L, 1, &caller) == 0 || lua_getinfo(L, "f", &caller) == 0) return false;
-    if (!lua_iscfunction(L, -1)) (void)lua_dump(L, search_piece, &s, 1);
+    bool concats = !lua_iscfunction(L, -1) && function_concats(L);
     lua_pop(L, 1);
-    return s.found;
+    return concats;
 }
 
 /* ------------------------------------------------------------------------------------------------------------- */
