@@ -21,7 +21,9 @@ void fli_lua_check_next(lua_State *L, int table, int key, const char *name)
     lua_pushcfunction(L, take_next);
     lua_pushvalue(L, table);
     lua_pushvalue(L, key);
-    if (lua_pcall(L, 2, 0, 0) != LUA_OK) (void)fli_lua_refuse_change(L, name);
+    int status = lua_pcall(L, 2, 0, 0);
+    if (status == LUA_ERRMEM) (void)lua_error(L); /* raises a memory error again as a memory error */
+    if (status != LUA_OK) (void)fli_lua_refuse_change(L, name);
 }
 
 uint64_t fli_lua_key_number(lua_State *L, int key)

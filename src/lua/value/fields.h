@@ -7,7 +7,7 @@
 
 /* To be called after a pause in a walk by lua_next over the table at index `table`, whose last key is at index `key`.
  * Raises the error "NAME: a table was changed while it was written" if lua_next would raise an error, which names no
- * function. */
+ * function. Raises a memory error if memory is too short for the check. */
 void fli_lua_check_next(lua_State *L, int table, int key, const char *name);
 /* Returns a number for the key at index `key`, which has no metamethods. The sum of the numbers of all keys that were
  * written is compared by fli_lua_check_keys(). */
