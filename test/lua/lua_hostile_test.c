@@ -120,27 +120,37 @@ static uint64_t promised_ns(void)
     return FILCH_MILLISECONDS(100) * SLOWER;
 }
 
+/* Runs the row `name` for 120 ms. Returns the longest processor time for which it occupied the worker. */
+static uint64_t occupied_ns(const char *name)
+{
+    char chunk[1024];
+    atomic_store(&worst_ns, 0);
+    snprintf(chunk, sizeof chunk,
+             "local pid = process.spawn_monitored('hostile', '%s')\n"
+             "if not process.receive({ event = 'exit', pid = pid }, '120ms') then\n"
+             "  process.terminate(pid)\n"
+             "  process.receive({ event = 'exit', pid = pid })\n"
+             "end\n"
+             "time.sleep('2ms')\n",
+             name);
+    fixture_passes(&w, chunk);
+    return atomic_load(&worst_ns);
+}
+
 /* Runs the rows of hostile.lua with names in parentheses, except four: for example loops in C that call other
- * functions, and patterns. */
+ * functions, and patterns. A row fails the test if it occupies the worker for too long in three runs: on a busy machine
+ * the thread of the watchdog may get no CPU for a while, and a virtual machine counts time for which it was stopped. */
 TEST(loops_in_c_leave_the_worker_within_the_promised_processor_time)
 {
-    char *names = names_of_rows(), *rest = names, *name, chunk[1024], late[4096] = "";
+    char *names = names_of_rows(), *rest = names, *name, late[4096] = "";
     for (; (name = strsep(&rest, "\n")) != NULL;) {
         if (name[0] != '(' || strstr("(call) (call chain) (rehash) (collector)", name) != NULL) continue;
-        atomic_store(&worst_ns, 0);
-        snprintf(chunk, sizeof chunk,
-                 "local pid = process.spawn_monitored('hostile', '%s')\n"
-                 "if not process.receive({ event = 'exit', pid = pid }, '120ms') then\n"
-                 "  process.terminate(pid)\n"
-                 "  process.receive({ event = 'exit', pid = pid })\n"
-                 "end\n"
-                 "time.sleep('2ms')\n",
-                 name);
-        fixture_passes(&w, chunk);
-        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%8.1f ms %s\n", (double)atomic_load(&worst_ns) / 1e6, name);
-        if (atomic_load(&worst_ns) > promised_ns() && strlen(late) + strlen(name) + 32 < sizeof late)
+        uint64_t longest_ns = occupied_ns(name);
+        if (getenv("FILCH_ROWS") != NULL) fprintf(stderr, "%8.1f ms %s\n", (double)longest_ns / 1e6, name);
+        for (int runs = 1; runs < 3 && longest_ns > promised_ns(); runs++) longest_ns = occupied_ns(name);
+        if (longest_ns > promised_ns() && strlen(late) + strlen(name) + 32 < sizeof late)
             snprintf(late + strlen(late), sizeof late - strlen(late), " %s %llu ms", name,
-                     atomic_load(&worst_ns) / 1000000);
+                     (unsigned long long)longest_ns / 1000000);
     }
     free(names);
     if (late[0] != '\0') fail_msg("rows that kept the worker for too long:%s", late);
