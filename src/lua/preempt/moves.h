@@ -46,11 +46,11 @@ void fli_lua_moves_check(lua_State *L, fli_lua_proc *p, lua_Debug *call);
 int fli_lua_moves_pause(lua_State *L, fli_lua_proc *p, int count);
 
 /* Called when a C function returns `count` results to Lua code. Pauses the process if one of its stacks has moved.
- * Returns `count`. */
+ * Does nothing in a state that belongs to no process. Returns `count`. */
 static inline int fli_lua_moves_return(lua_State *L, int count)
 {
     fli_lua_proc *p = fli_lua_self(L);
-    return p->stack_moved ? fli_lua_moves_pause(L, p, count) : count;
+    return p != NULL && p->stack_moved ? fli_lua_moves_pause(L, p, count) : count;
 }
 
 /* Defines returning_NAME, which programs get for the C function NAME if it has no entry (entries.h), such as a method
