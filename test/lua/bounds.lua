@@ -375,7 +375,7 @@ function bounds.spans()
   local long = ("1s"):rep(501)
   process.send(process.self(), long)
   is(process.receive(long), long, "a pattern, because no time is so long")
-  is((pcall(process.spawn, { function() end, memory = ("0"):rep(1000) .. "1" })), false, "no size is so long")
+  is((pcall(process.spawn, { function() end, memory = ("0"):rep(1000) .. "1000000" })), false, "no size is so long")
   is((pcall(process.spawn, { function() end, mailbox_bytes = ("0"):rep(999) .. "1" })), true, "the longest size")
 end
 
