@@ -360,9 +360,8 @@ static void wake_fd_close(filch_sched *sched)
     if (sched->wake_fd >= 0 && sched->poll_fd == sched->wake_fd) fli_wakefd_close(sched->wake_fd);
 }
 
-/* Opens wake_fd. With a scheduler without workers, this descriptor wakes the thread of the program that calls
- * filch_tick. With I/O, wake_fd is the wake descriptor of the poller, and the program polls the descriptor of the
- * poller. */
+/* Opens wake_fd for a scheduler without workers: this descriptor wakes the thread of the program that calls filch_tick.
+ * With I/O, wake_fd is the wake descriptor of the poller, and the program polls the descriptor of the poller. */
 static filch_err wake_fd_open(filch_sched *sched)
 {
     filch_err err = fli_io_open(&sched->io);

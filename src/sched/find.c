@@ -105,8 +105,8 @@ bool fli_find_empty_slot(fli_worker *w)
     return next != NULL;
 }
 
-/* Makes the turn after the next `kept` turns a pick; but if the LIFO slot is full, the process in the slot runs before
- * the pick, too. */
+/* Brings the next pick forward: only `kept` turns come before it, and one more for the process in the LIFO slot if the
+ * slot is full. */
 static void bring_next_pick_forward(fli_worker *w, uint32_t kept)
 {
     uint32_t turns = (fli_lifo_slot_is_full(&w->lifo_slot) ? 2 : 1) + kept;

@@ -34,8 +34,8 @@ bool fli_find_empty_slot(fli_worker *w);
 /* Returns the oldest process of the global queue, and moves up to `more` others to the local deque. Returns NULL
  * if the global queue is empty. */
 fli_proc *fli_find_global(fli_worker *w, uint32_t more);
-/* Returns the next process of this worker: the fairness pick if it is due, otherwise the process in the LIFO slot, of
- * the local deque or of the global queue, in this order. Returns NULL if there is none. */
+/* Returns the next process of this worker: the fairness pick if it is due, otherwise a process from the LIFO slot, the
+ * local deque or the global queue, in this order. Returns NULL if there is none. */
 static inline fli_proc *fli_find_near(fli_worker *w)
 {
     fli_proc *p = NULL;
@@ -46,8 +46,8 @@ static inline fli_proc *fli_find_near(fli_worker *w)
     return p;
 }
 /* Steals from another worker. Returns NULL if it got nothing. Sets *retry if another thread took a process first: then
- * the caller searches again before it parks. With `any`, steals a process also if it is the only one queued at a
- * worker; otherwise that process is left to its worker, unless the worker is stuck in a step. */
+ * the caller searches again before it parks. Without `any`, does not steal a process that is the only one queued at a
+ * worker, unless that worker is stuck in a step. */
 fli_proc *fli_find_far(fli_worker *w, bool any, bool *retry);
 /* Returns true if there is a worker at which at least `queued` processes are queued. Does not count the global
  * queue. */

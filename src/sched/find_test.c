@@ -281,8 +281,8 @@ static void run_turns(filch_sched *sched, uint32_t turns, bool threaded)
 }
 
 /* A process that continues runs after the processes that were ready before it. Fairness picks alternate between the
- * oldest of the global queue and the oldest of the deque. The clock is not due meanwhile, so no step counts as long.
- */
+ * oldest of the global queue and the oldest of the deque. No clock reading is due during these turns, so no step counts
+ * as long. */
 TEST(a_process_that_continues_runs_after_the_oldest)
 {
     filch_sched        *sched = begin(1000000, 0);

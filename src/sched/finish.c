@@ -136,8 +136,8 @@ static __attribute__((noinline)) void ended_recorded(filch_sched *sched, fli_pro
     sched->rt.record_ops->ended(&sched->rt, p, serial, error);
 }
 
-/* Ends a process that is already in the state DONE: does what is left of item 2, and items 3 to 7 of the list at the
- * head of this file. `last`: the state word before DONE was set. */
+/* Ends a process that is already in the state DONE: frees its unread events (the rest of item 2), and does items 3 to 7
+ * of the list at the head of this file. `last`: the state word before DONE was set. */
 static void finish_done(fli_worker *w, fli_proc *p, uint64_t last, filch_err error, filch_data *result)
 {
     filch_sched      *sched = w->sched;

@@ -22,8 +22,9 @@ static inline void fli_finish_slot(fli_worker *w, fli_proc *p, bool again)
     fli_store_rel(&worker->counters.ended, fli_load_rlx(&worker->counters.ended) + 1);
 }
 
-/* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. The step began
- * with the state word `word`, which is clean (step.c), and got all events of the mailbox: only `node`, or none (NULL).
+/* Fast path of fli_finish(): ends a process that has nothing to close, abandon or report, in one CAS. `word` is the
+ * state word with which the step began; it is clean (step.c). The step got all events of the mailbox: the event of
+ * `node`, or no event (`node` NULL).
  *   Precondition: status DONE with a value; no yields, flags, values, extension or close; no relations; neither
  *                 recorded nor simulated.
  *   Skips:        the state DONE, closing the mailbox, notices, on_exit.

@@ -217,9 +217,9 @@ static void leave_spare_node(fli_worker *w)
     if (node != NULL) fli_node_give(rt, &w->local, node);
 }
 
-/* Returns a portion of the free memory to the system. Releases the idle lock meanwhile; `w` stays parked and is not the
- * poller. Returns true, with the lock held, if `w` is still parked. Returns false, without the lock, if another thread
- * has taken `w` off the list of parked workers. */
+/* Returns a portion of the free memory to the system. Called with the idle lock held; releases the lock while it works.
+ * `w` stays in the list of parked workers, but is not the poller. Returns true, with the lock held, if `w` is still
+ * parked. Returns false, without the lock, if another thread has taken `w` off the list of parked workers. */
 static bool return_memory(fli_worker *w)
 {
     fli_idle *idle = &w->sched->idle;

@@ -159,9 +159,9 @@ void fli_ready_continue(fli_worker *w, fli_proc *p)
          * to the end of the global queue: in the deque it would run before its receivers, and would send more and more
          * messages. */
         if (!woke) fli_throttle_note_backlog(&w->throttle, w->local.sends);
-        /* If the worker has made FLI_CONTENDED_MIN or more contended sends since its last clock reading, makes it read
-         * the clock before the next step. If many workers send to one mailbox, a step takes milliseconds, and the
-         * worker would otherwise join a pause (throttle.c) only after CLOCK_INTERVAL_MAX such steps. */
+        /* After FLI_CONTENDED_MIN contended sends since its last clock reading, the worker reads the clock before the
+         * next step. If many workers send to one mailbox, a step takes milliseconds; without this reading the worker
+         * would join a pause (throttle.c) only after up to CLOCK_INTERVAL_MAX such steps. */
         if (FLI_UNLIKELY(w->local.contended_sends >= FLI_CONTENDED_MIN)) w->clock_countdown = 0;
         (void)push_global(w, p);
     }

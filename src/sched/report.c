@@ -13,8 +13,8 @@
 #include "work/pool.h"
 
 #define LEAST offsetof(filch_report, terminated) /* size in bytes of the first version of filch_report */
-/* How many entries of the list of losses loss_locked() searches, beginning with the newest: losses of one process are
- * noted close together. */
+/* loss_locked() searches only the SEARCH newest entries of the list of losses, because losses of one process are noted
+ * close together. */
 #define SEARCH 64
 
 static bool is_stopping(filch_sched *sched)

@@ -31,7 +31,7 @@
 #include "sched/worker.h"
 #include "sync/inject.h"
 
-/* A worker shortens the search time if its park lasted more than LONG_PARK times the search time. */
+/* A worker shortens the search time if its park lasted more than LONG_PARK times option search_ns. */
 #define LONG_PARK 4
 /* A worker that woke by timeout and has run fewer steps than this since then makes one attempt to find work, and parks
  * again. */
@@ -101,9 +101,9 @@ static fli_proc *search_once(fli_worker *w, bool *retry)
     return p != NULL ? p : fli_find_far(w, false, retry);
 }
 
-/* Adapts the search time after `w` was parked for `parked_for_ns`. If a search of the full time would have found the
- * work, the full search time is set. If the park was much longer than that, the search before it was useless, and the
- * search time is divided by four. */
+/* Adapts the search time after `w` was parked for `parked_for_ns`. If the park was no longer than option search_ns, a
+ * search of that length would have found the work: sets the search time to search_ns. If the park was longer than
+ * LONG_PARK times search_ns, the search before it was useless: divides the search time by four. */
 static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
 {
     if (!w->sched->learns) return;
@@ -116,8 +116,8 @@ static void adapt_search(fli_worker *w, uint64_t parked_for_ns)
     if (next != now) fli_store_rlx(search, next);
 }
 
-/* Pauses, or yields the time slice, between two attempts: see the head of this file. Returns false if it is time to
- * park. */
+/* Executes a pause instruction, or yields the time slice, between two attempts: see the head of this file. Returns
+ * false if it is time to park. */
 static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
 {
     const filch_options *opt = &w->sched->opt;

@@ -82,7 +82,7 @@ bool fli_sentinel_join_locked(fli_worker *w)
     return true;
 }
 
-/* Returns `next_ns`, or the time until which no worker wakes for timers, if that is later. */
+/* Returns the later of two times: `next_ns`, and the time before which no worker wakes for timers. */
 static uint64_t no_earlier(filch_sched *sched, uint64_t next_ns)
 {
     uint64_t from = fli_load_rlx(&sched->idle.timers_from_ns);

@@ -355,8 +355,8 @@ static __attribute__((noinline)) filch_err give_up(fli_local *worker, fli_proc *
 
 /* Fast path of fli_spawn(). The slot is blank (finish.c).
  *   Precondition: is_simple() and is_at_hand().
- *   Skips:        all options except `method` and `args`: limits, relations, name, values, first messages. And the
- *                 fields that a blank slot has already.
+ *   Skips:        all options except `method` and `args`: limits, relations, name, values, first messages. Also the
+ *                 stores of values that a blank slot already has.
  *   Repeats:      the order of fli_spawn(): everything that can fail is done before other threads can reach the
  *                 process.
  *   General path: fli_spawn(). */

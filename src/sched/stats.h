@@ -13,8 +13,8 @@
  * thread. */
 static inline void fli_stats_count_spawned(fli_runtime *rt, fli_local *worker, uint64_t count)
 {
-    /* PAIR stats.spawned, release half: a thread that counts this process also counts the processes as ended that ended
-     * before it was spawned. */
+    /* PAIR stats.spawned, release half: a thread that counts this process as spawned also counts as ended all processes
+     * that ended before this spawn. */
     if (worker != NULL) fli_count_rel(&worker->counters.spawned, count);
     else fli_add_rel(&rt->foreign.spawned, count);
 }

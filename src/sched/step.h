@@ -14,9 +14,9 @@
 
 /* ---- step.c ---- */
 
-/* Items 4 and 5 of the list at the head of step.c, but the caller has already freed the events: dispatches the yields
- * of a step and acts on its status. Precondition: the step has been counted. `err`: the error that the step function
- * returned. */
+/* Dispatches the yields of a step and acts on its status (items 4 and 5 of the list at the head of step.c). The caller
+ * has already freed the events of the step. Precondition: the step has been counted. `err`: the error that the step
+ * function returned. */
 void fli_step_conclude(fli_worker *w, fli_proc *p, filch_err err);
 /* Settles a process as BLOCKED, after its yields have been dispatched. */
 void fli_step_wait(fli_worker *w, fli_proc *p);

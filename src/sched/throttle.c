@@ -258,8 +258,8 @@ void fli_throttle_forget_contended(fli_worker *w)
     w->local.send_limit = w->sched->opt.send_budget;
 }
 
-/* Returns true if many of the messages that the worker sent since the last clock reading went to mailboxes to which
- * other workers sent at the same time. */
+/* Returns true if many sends of the worker since its last clock reading were contended: other workers sent to the same
+ * mailboxes at the same time. Begins a new count. */
 static bool is_contended(fli_worker *w)
 {
     uint64_t sent = fli_load_rlx(&w->local.counters.sent), passed = sent - w->throttle.sent;
@@ -394,7 +394,8 @@ static bool wait_until(fli_worker *w, uint64_t until_ns, fli_throttle_mark *bega
     measure(w, began);
     while (w->clock_ns < until_ns) {
         if (!sleep_until(w, look_ns < until_ns ? look_ns : until_ns)) return false;
-        /* No look at the end: it could come right after a look that was late, and call workers stuck that are not. */
+        /* Does not check for stuck workers at the end of the pause: this check could come right after a check that was
+         * late, and report a worker as stuck that is not. */
         if (w->clock_ns >= until_ns) break;
         if (is_any_worker_stuck(w)) return false;
         if (every_ns < LOOK_LAST_NS) every_ns *= 2;
@@ -473,15 +474,16 @@ static void unpark_followers(filch_sched *sched)
     }
 }
 
-/* Ends the pause until `end_ns` for all workers, unless it is over: another worker may lead a new one then. */
+/* Ends for all workers the pause with the planned end `end_ns`. Does nothing if that pause is already over: until_ns
+ * may then belong to a new pause of another leader. */
 static void end_own_pause(filch_sched *sched, uint64_t end_ns)
 {
     if (fli_cas_acqrel(&sched->throttle.until_ns, &end_ns, 0)) unpark_followers(sched); /* PAIR throttle.follows */
 }
 
-/* Pauses for `pause_ns`, and judges the pause, whose planned end is `end_ns`. All other workers pause meanwhile, except
- * as many as throttle.active says. If contended sends are the reason of the pause, `pause_ns` begins when the other
- * workers have joined: the workers that are still in long steps keep the mailboxes contended, and the rate would say
+/* Leads a pause of `pause_ns` with the planned end `end_ns`, and judges it. All other workers join the pause, except
+ * throttle.active of them. If contended sends are the reason of the pause, `pause_ns` begins when the other workers
+ * have joined: until then, workers in long steps keep the mailboxes contended, and a rate measured then would say
  * nothing about the pause. */
 static void lead(fli_worker *w, uint64_t pause_ns, uint64_t end_ns, bool backlogged)
 {

@@ -32,8 +32,8 @@ typedef struct fli_worker_throttle {
                                 last check of the backlog */
     uint64_t          sent;  /* the worker's count of sent messages at the last clock reading */
     uint64_t          backlog_checked_at; /* the worker's count of steps at the last check of the backlog */
-    fli_throttle_mark before; /* counts for the rate before a pause; no worker has been paused since they were
-                                 taken */
+    fli_throttle_mark before; /* the mark from which the rate before a pause is measured; no worker has been paused
+                                 since the mark was taken */
     bool contended;           /* many of the worker's sends before the last clock reading were contended */
     /* The worker sleeps in its parker until a pause of another worker ends. A thread that clears `follows` unparks the
      * worker.
@@ -50,7 +50,7 @@ typedef struct fli_throttle {
      * until_ns: end of the pause under way, or of the last pause; a worker that starts a pause sets it by CAS, so that
      * there is one pause at a time (PAIR throttle.until). 0: the last pause was ended early. active: how many workers
      * stay awake in a pause.  writes: the worker that starts or ends a pause.  reads: workers; relaxed: with an old
-     * value a worker joins a pause later, or sleeps until the time at which an interrupted pause should have ended. */
+     * value a worker joins a pause later, or sleeps until the planned end of a pause that has been ended early. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) until_ns;
     FLI_ATOMIC(uint32_t) active;
     alignas(FLI_LINE) FLI_ATOMIC(uint32_t) paused; /* count of paused workers.  writes: a worker that pauses, by add.

@@ -246,7 +246,7 @@ TEST(a_thief_whose_steals_lead_to_few_steps_is_due_to_pause)
 {
     filch_sched *sched = begin(2);
     fli_worker  *w = sched->caller_worker;
-    /* Makes steals until a pause is due, which is when the rate without a pause was measured for long enough. */
+    /* Makes steals until a pause is due: at first, the rate without a pause has not been measured for long enough. */
     until(steal_often(w, 200, 10, 10));
     assert_false(steal_often(w, 1, 10, 100)); /* not weak: the steal led to many steps */
     w->step_ns = 10000;
@@ -699,8 +699,8 @@ TEST(an_interrupted_pause_changes_nothing_but_starts_the_back_off)
     end(sched);
 }
 
-/* Whether a worker is in a long step is asked during a pause, not at its end: there the look could come right after a
- * late one. */
+/* During a pause the leader checks whether a worker is in a long step. It does not check at the end of the pause,
+ * because that check could come right after a late check. */
 TEST(a_pause_of_full_length_is_judged_though_a_worker_is_in_a_long_step)
 {
     filch_sched *sched = begin_held();
@@ -729,8 +729,8 @@ typedef struct pauser {
     fli_thread   thread;
 } pauser;
 
-/* Stands for another worker: during the pause of the test replaces its end, as a leader of a new pause does. Does
- * nothing if the pause has ended before this thread ran. */
+/* Acts as another worker: while the pause of the test lasts, replaces `until_ns`, as the leader of a new pause does.
+ * Does nothing if the pause has ended before this thread ran. */
 static void replace_end(void *arg)
 {
     fli_throttle *throttle = &((pauser *)arg)->sched->throttle;
@@ -845,10 +845,11 @@ static void send_long(void *arg)
     }
 }
 
-/* Four workers are in long steps that send. A pause of 1 ms would end before the first of them joins it, and its rate
- * would be that of a mailbox that is still contended. A worker that sends nothing for 1 ms counts as stuck, so the
- * result counts only if the threads of the test did not have to wait for a CPU. Returns false if they had to wait, or
- * if the rate fell during the pause, as it does when other programs take the CPUs. */
+/* Four workers are in long steps that send. If the leader did not wait for them (JOIN_NS), a pause of 1 ms would end
+ * before one of them joins, and the rate during the pause would be the rate of a mailbox that is still contended. A
+ * worker that sends nothing for 1 ms counts as stuck, so the result counts only if the threads of the test did not have
+ * to wait for a CPU. Returns false if they had to wait, or if the rate fell during the pause, as it does when other
+ * programs take the CPUs. */
 static bool long_senders_delay_the_judgement(void)
 {
     filch_sched *sched = begin_held_by(4);

@@ -61,7 +61,7 @@ static uint32_t run(filch_sched *sched, uint32_t steps)
     fli_wakefd_clear(sched->wake_fd);
     (void)fli_swap_acqrel(&sched->signalled, false); /* PAIR tick.signal, both halves */
     fli_worker_clock(w);
-    fli_throttle_forget_contended(w); /* this worker never pauses, so it does not do that at its clock readings */
+    fli_throttle_forget_contended(w); /* here, because clock readings do this only for workers that may pause */
     uint32_t most = steps != 0 && steps < STEPS_MAX ? steps : STEPS_MAX;
     w->steps_left = most;
     while (w->steps_left > 0) {

@@ -39,7 +39,7 @@ static int bucket_of(filch_sched *sched, filch_pid pid, uint64_t waited_ns)
     fli_worker *w = sched->caller_worker;
     filch_stats before = stats_of(sched);
     int         bucket = -1;
-    w->sample_in = 1000; /* clock readings request no sample meanwhile */
+    w->sample_in = 1000; /* no clock reading of this test requests a sample */
     fli_proc_find(&sched->rt, pid.serial)->last_worker = FLI_MARK_SAMPLED;
     ok(filch_send(sched, pid, filch_none()));
     w->sample_serial = pid.serial;

@@ -31,12 +31,13 @@
  * that step. */
 #define LONG_AGO_NS UINT64_C(1000000)
 /* If two readings of the worker are further apart, a step between them was long: processes that are queued, and timers
- * that are due, must not wait for several such steps. Several times the usual distance of two readings. */
+ * that are due, must not wait for several such steps. The value is several times the usual time between two
+ * readings. */
 #define LONG_STEP_NS UINT64_C(200000)
 /* A queue wait is sampled at every SAMPLE_EVERY-th clock reading. A sample reads the clock two more times. */
 #define SAMPLE_EVERY 8
 
-/* After this time timers fire although processes that timers woke before are still queued. */
+/* After this time timers fire again, although processes that the last firing woke are still queued. */
 #define TIMERS_AGAIN_NS UINT64_C(100000)
 /* If timers are later than this, another worker is woken. */
 #define TIMERS_LATE_NS UINT64_C(200000)
@@ -110,11 +111,12 @@ static void spend_bypass(fli_worker *w, uint32_t count, uint32_t most)
     read_clock_within(w, count > 0 && count < w->fair_countdown ? count : w->fair_countdown);
 }
 
-/* Returns true if timers may fire: the processes that the last firing woke have left the deque, or TIMERS_AGAIN_NS and
- * as many steps as that firing woke processes have passed, because steps make ever more processes ready. (Timers that
- * fired together may have woken a single process.) Under overload the timers that are due later would otherwise come
- * first, because the deque runs the newest first. If timers may not fire, the clock is read again when those processes
- * have run. */
+/* Returns true if timers may fire: the processes that the last firing woke have left the deque. If steps make ever more
+ * processes ready, these processes may stay in the deque for long; so timers may also fire after TIMERS_AGAIN_NS and as
+ * many steps as the last firing woke processes. (These may be fewer than the timers that fired.) If timers fired
+ * without this wait, then under overload the processes of later timers would run before those of earlier timers,
+ * because the deque runs the newest first. If timers may not fire, makes the worker read the clock again when the woken
+ * processes have run. */
 static bool have_woken_run(fli_worker *w)
 {
     uint32_t queued = fli_deque_count(&w->deque);
@@ -150,16 +152,17 @@ static void call_for_help(fli_worker *w)
 }
 
 /* Returns true if the process in the LIFO slot must join the deque before the processes that timers or descriptors
- * wake. After a long step they run before it, because it may spawn a process with the next long step, which would be
- * newer in the deque than they are. Its turn comes after them, ahead of the fairness pick. If every second turn is a
- * pick, there is no such turn, and it stays in the slot. */
+ * wake, so that it runs after the woken processes. This is needed after a long step: the process in the slot may spawn
+ * a process with another long step, which would run before the woken processes. The process from the slot has its turn
+ * after the woken processes and before the fairness pick. If every second turn is a pick, no turn is left for it, and
+ * it stays in the slot. */
 static bool should_empty_slot(fli_worker *w, bool after_long_step)
 {
     return FLI_UNLIKELY(after_long_step) && w->fair_every > 2 && fli_lifo_slot_is_full(&w->lifo_slot);
 }
 
-/* Fires due timers, and returns how many turns of the budget of `most` turns that takes. The process of the timer that
- * was due first runs first. */
+/* Fires due timers. Returns how many turns this uses of the budget of `most` turns. The process of the timer that was
+ * due first runs first. */
 static uint32_t fire_timers(fli_worker *w, uint32_t most, bool after_long_step)
 {
     if (FLI_UNLIKELY(!have_woken_run(w))) return 0;

@@ -73,12 +73,13 @@ struct fli_worker {
     uint32_t fair_every;     /* turns between two fairness picks; adapts to the length of steps, unless option
                                 fair_every is set */
     uint32_t fair_countdown; /* turns until the next fairness pick */
-    uint32_t fair_credit;    /* turns by which a CONTINUE has brought the next fairness pick forward; also the number of
-                                processes woken by timers or I/O that may run before that pick (worker.c) */
+    uint32_t fair_credit;    /* turns by which the next fairness pick was brought forward; as many processes woken by
+                                timers or I/O may still run before that pick (worker.c) */
     uint32_t fair_series;    /* fairness picks left in the series that follows a long step */
-    uint64_t bypass_steps;   /* count of steps of this worker at which all processes that timers or I/O have woken have
-                                had   the turns that were kept for them before the next pick (worker.c) */
-    bool saw_continue;    /* a process has returned CONTINUE since the last fairness pick, or a series is under way */
+    uint64_t bypass_steps;   /* the processes that timers or I/O woke last have had their turns when the worker's count
+                                of steps reaches this value; a series of picks begins after that (worker.c, find.c) */
+    bool saw_continue;    /* the next fairness pick was brought forward: a process has returned CONTINUE, or a series of
+                             picks is under way */
     bool fair_local_next; /* true: the next fairness pick tries the local deque first; false: the global queue */
 
     /* Fields for clock readings and polls: worker.c. */
@@ -100,7 +101,7 @@ struct fli_worker {
     bool surveys_timers; /* the worker was parked: clock readings look at the timers of all workers, until all that were
                             due have fired */
     bool      needs_help;    /* more timers are due than this worker may fire, and they are late */
-    bool      had_long_step; /* a step has noticed that it is long, since the last reading of the clock */
+    bool      had_long_step; /* fli_worker_noticed() has found a long step since the worker's last clock reading */
     bool      gathers;       /* timers are being fired: the processes that they wake go to `gathered` */
     uint32_t  gathered_count;
     fli_proc *gathered[FLI_GATHERED_MAX]; /* in the order in which they were woken */
@@ -108,14 +109,14 @@ struct fli_worker {
     /* Fields that measure how long processes wait in a queue, one process at a time: ready.c. */
     uint64_t sample_serial, sample_ns;    /* serial of the process being measured (0: none), and when it was queued */
     uint32_t sample_in;                   /* number of clock readings until the next sample of a queue wait */
-    uint32_t slow_push_from;              /* from the send with this number in a step on, a push takes
-                                             push_checked(); FLI_PUSH_SAMPLE: every push does */
+    uint32_t slow_push_from;              /* when a step has made this many sends, its pushes take
+                                             push_checked(); FLI_PUSH_SAMPLE: every push takes it */
     fli_victim_progress *victim_progress; /* what this worker knows of the progress of each worker, by index */
     filch_event          message;         /* the event of step_single(), prefilled (proc/mailbox.h) */
     filch_event         *messages;        /* batch_max events of step_several(), prefilled */
     filch_event         *events;          /* batch_max events, for all paths but step_single() and step_several() */
-    fli_event_node     **nodes;           /* array of FLI_NODES_ROOM(batch_max) pointers: the nodes found for a
-                                             step, which gets the events of up to batch_max of them */
+    fli_event_node     **nodes;           /* the nodes found for a step, at most FLI_NODES_ROOM(batch_max); the
+                                             step gets the events of at most batch_max of these nodes */
     filch_out            out;
     fli_thread           thread;
     fli_worker_throttle  throttle;
@@ -144,8 +145,9 @@ static inline uint32_t fli_worker_queued(fli_worker *w)
 void fli_worker_run(void *worker);
 /* Does one turn: steps the process that fli_find_near() returns. Returns false if there is none. */
 bool fli_worker_turn(fli_worker *w);
-/* Called when fli_worker_turn() has returned false. Fires the timers that were due at the last clock reading and that
- * this worker may fire, until a process is queued. Returns false if all have fired and none has queued a process. */
+/* Called when fli_worker_turn() has returned false. Fires timers that were due at the last clock reading, except timers
+ * that only other workers may fire, until a process is queued. Returns true if a process is queued; false if no such
+ * timer is left. */
 bool fli_worker_fire_due(fli_worker *w);
 /* Reads the clock, fires due timers, and polls descriptors if their poll interval is over. */
 void fli_worker_clock(fli_worker *w);
@@ -157,7 +159,7 @@ void fli_worker_begin_poll_interval(fli_worker *w, uint32_t reports);
 
 /* ---- calls of the program's functions outside a step ---- */
 
-/* Returns the value of `local.fast_rt` during a step that is not recorded. */
+/* Returns the value that `local.fast_rt` has during a step that is not recorded. */
 static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 {
     return worker->rt->sim == NULL ? worker->rt : FLI_NO_FAST_RT;
@@ -165,8 +167,8 @@ static inline fli_runtime *fli_fast_rt(const fli_local *worker)
 
 /* fli_callback_begin() and fli_callback_end() enclose calls of the program's functions outside a step: close, on_exit,
  * functions that free payloads. Between the two calls the `out` of the last step refuses yields, because such a yield
- * would be dispatched after the step of another process. The status of the worker shows no process meanwhile, so that a
- * long close is not taken for a step that does not return. */
+ * would be dispatched after the step of another process. Between them the worker's status also shows no process, so
+ * that a long close is not taken for a step that does not return. */
 static inline void fli_callback_begin(fli_local *worker)
 {
     worker->closing = true;

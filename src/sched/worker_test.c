@@ -322,8 +322,8 @@ TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
     }
 }
 
-/* Each sleeper takes a long step when it wakes, so the next clock reading begins a series of fairness picks. The
- * sleepers that have woken together with it run before the series all the same. */
+/* The sleepers wake together, and each takes a long step. So the clock reading after the first of these steps begins a
+ * series of fairness picks, but the other sleepers still run before the series. */
 TEST(processes_woken_together_run_before_a_series_of_picks)
 {
     const uint64_t awake_ns = FILCH_MICROSECONDS(300);
@@ -1005,7 +1005,8 @@ static bool late_timers_unpark(uint64_t searching)
     now_ns += FILCH_SECONDS(1);
     w->fair_countdown = 2;
     w->saw_continue = false;
-    /* Steps are so short that the process that a timer wakes is not worth a wake-up: it is left to the sentinel. */
+    /* The measured steps are so short that no worker is unparked for a process woken by a timer: the sentinel will find
+     * the process. */
     w->step_ns = 1;
     fli_current_set(&w->local);
     fli_worker_clock(w);
