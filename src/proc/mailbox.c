@@ -322,9 +322,9 @@ static uint32_t collect_messages(fli_runtime *rt, fli_proc *p, filch_event *even
     return n;
 }
 
-/* Returns how many of the `max` slots of a batch completions and notices may use: all; or one less if the last batch
- * passed over the oldest message. If the batch has one slot and a cancel waits, the cancel gets it. Requires that the
- * list of messages is not empty. */
+/* A batch has room for `max` events. Returns how many of them may be completions and notices: `max`; or one less if the
+ * last batch passed over the oldest message, which must now get room. But a cancel at the front of the completions goes
+ * before that message even if `max` is 1. Requires that the list of messages is not empty. */
 static uint32_t room_for_completions(fli_runtime *rt, const fli_proc *p, uint32_t max)
 {
     if (FLI_LIKELY((oldest_of(rt, p->messages)->what & FLI_NODE_PASSED) == 0)) return max;

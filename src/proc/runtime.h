@@ -162,7 +162,8 @@ struct fli_local {
     alignas(FLI_LINE) fli_counters counters;
 };
 
-/* If a worker makes at least this many contended sends between two clock readings, it should pause. */
+/* A worker pauses for contention only if it has made at least this many contended sends since its last clock reading
+ * (sched/throttle.c). */
 #ifdef FLI_SMALL
 #define FLI_CONTENDED_MIN 1
 #else
@@ -221,9 +222,9 @@ typedef struct fli_simulator {
                         filch_receiver receiver);
     void (*spawned)(fli_runtime *rt, const fli_local *worker, uint64_t serial, const filch_type *type);
     void (*ended)(fli_runtime *rt, uint64_t serial, filch_err error, const filch_data *result);
-    /* Called when a one-shot timer is due. `id` identifies the timer; `next_ns` is the time of the next other timer,
-     * FLI_NEVER if there is none. Returns the later time at which the timer is due again, or FLI_NEVER if it fires now.
-     */
+    /* Called when a one-shot timer is due. `id` identifies the timer; `next_ns` is the time of the earliest other
+     * timer, FLI_NEVER if there is none. Returns the later time at which the timer is due again, or FLI_NEVER if it
+     * fires now. */
     uint64_t (*timer_due)(fli_runtime *rt, uint64_t id, uint64_t next_ns);
     /* Called when a function that a simulation does not support was called: the report names `call`. Thread: any. */
     void (*refused)(fli_runtime *rt, const char *call);

@@ -48,7 +48,7 @@ static fli_event_node *make_foreign_value(fli_runtime *rt, const filch_data *val
 
 /* Returns true if a value may be sent in a short node: its sender is a foreign thread, and the mailbox has no limit.
  * Returns false in a simulation, because the simulation reads fields that a short node does not have. If the slot of
- * `p` gets another process after LIMITED was read, the push fails because of its generation. */
+ * `p` gets another process after LIMITED was read, the push fails, because the new process has another generation. */
 static inline bool may_be_short(fli_runtime *rt, const fli_local *worker, fli_proc *p, filch_pid from)
 {
     return worker == NULL && from.serial == 0 && (fli_state_peek(&p->state) & FLI_LIMITED) == 0 && rt->sim == NULL;
@@ -249,7 +249,7 @@ static inline fli_event_node *make_value(fli_local *worker, uint64_t kind, uint6
 }
 
 /* Fast path of filch_send(): sends a value message to a process that needs no wake-up.
- *   Precondition: the precondition of filch_send_value(), but FLI_IS_AWAKE() holds for `word`.
+ *   Precondition: the precondition of filch_send_value(), but the receiver is awake in `word` (FLI_IS_AWAKE()).
  *   Skips:        what filch_send_value() skips, and queueing the receiver.
  *   Repeats:      the check of the generation, by one CAS from `word`.
  *   General path: send_contended() if the CAS fails. */

@@ -134,14 +134,15 @@ typedef enum fli_delivery {
 } fli_delivery;
 
 /* Returns true if the process of generation `gen` has ended. `word`: the word that the caller has just read. If the
- * process has ended, this thread then sees everything that its workers wrote before the end. */
+ * result is true, this thread sees everything that the workers of the process wrote before its end. */
 static inline bool fli_state_has_ended(fli_state *state, uint64_t word, uint32_t gen)
 {
     if (FLI_LIKELY(fli_word_lives(word, gen))) return false;
-    /* PAIR state.end, acquire half. The caller may free the node of a completion that is too late: the owner may have
-     * written its `yield_index` before the end. Or the caller sends the exit event of a process that has ended already:
-     * the step that gets the event sees what the process wrote. A load of its own: the caller has read `word` with
-     * relaxed order, so that a delivery to a living process costs no acquire. */
+    /* PAIR state.end, acquire half. Two kinds of callers need it. One frees the node of a completion that is too late:
+     * the owner of the process may have written `yield_index` of that node before the end. The other sends the exit
+     * event of a process that has already ended: the step that gets this event must see what the ended process wrote.
+     * This is a second load, because the caller has read `word` with relaxed order, so that a delivery to a living
+     * process costs no acquire. */
     (void)fli_load_acq(state);
     return true;
 }
@@ -325,8 +326,8 @@ FILCH_MUST_USE static inline bool fli_state_exit(fli_state *state, uint64_t word
     /* Later pushes find no process; after an earlier push, flag or relation the CAS fails. Acquire is not needed: this
      * thread has acquired the same `word` with fli_state_look(), and no other thread has changed it since. The slab
      * hands the slot to the next spawner, under its lock or in the magazine of this worker. PAIR state.end, release
-     * half: the step that gets the exit event of this process, because it monitors the process too late, sees what the
-     * process wrote. */
+     * half: if another process begins to monitor this process after the end, the step that gets the exit event sees
+     * what this process wrote. */
     return fli_cas_rel(state, &word, wanted);
 }
 
@@ -337,8 +338,9 @@ FILCH_MUST_USE static inline bool fli_state_free(fli_state *state)
 {
     uint32_t gen = fli_word_gen(fli_load_rlx(state));
     bool     more = gen < FLI_GEN_LAST;
-    /* PAIR state.end, release half: as in fli_state_finish(). Later words of the slot are released after this one, or
-     * follow it by read-modify-writes. */
+    /* PAIR state.end, release half: as in fli_state_finish(). A thread that reads a later word of the slot sees the
+     * same writes: that word was stored with release after this one, or was made from this one by read-modify-writes.
+     */
     fli_store_rel(state, fli_word_make(more ? gen + 1 : gen, FLI_FREE, 0));
     return more;
 }

@@ -100,7 +100,7 @@ no_scope:
 
 filch_values *fli_values_hold(filch_values *values)
 {
-    /* Relaxed: the caller holds a reference, so the count cannot reach zero meanwhile. */
+    /* Relaxed: the caller holds a reference, so the count cannot reach zero during this call. */
     if (values != NULL) fli_add_rlx(&values->refs, 1);
     return values;
 }
