@@ -215,7 +215,7 @@ FILCH_MUST_USE static inline fli_delivery fli_state_set_flag(fli_state *state, u
         uint64_t wanted = (word & ~FLI_STATE_MASK) | ((uint64_t)FLI_ACTIVE << FLI_STATE_SHIFT) | flag;
         /* The CAS is done even if the flag is set already and the word would not change. If the CAS succeeds, the flag
          * is still set: the worker that clears the flag does so later, and sees what this thread wrote before this
-         * call. A load alone could return a flag that has been cleared meanwhile; then no step would see what this
+         * call. A load alone could return a flag that the worker has already cleared; then no step would see what this
          * thread wrote.
          * PAIR state.push, release half: the step that takes the flag sees what this thread wrote, whichever thread set
          * the flag.

@@ -84,8 +84,8 @@
 /* Fast path of queueing a process that has undelivered events and must run again: puts it into w->rerun, and the worker
  * steps it next.
  *   Precondition: the worker has its own thread, so no tick counts its steps (may_rerun). Neither a fairness pick nor a
- *                 clock reading is due. If the LIFO slot is full, the next turn is not the last one before the pick:
- *                 that turn is for the process in the slot.
+ *                 clock reading is due. If the LIFO slot is full, at least two turns are left before the pick: the
+ *                 last one is for the process in the slot.
  *   Skips:        push to and pop from the local deque, and the wake-up of a worker that could steal the process.
  *   Repeats:      the INVARIANT of find.c: the turn is subtracted from fair_countdown and clock_countdown.
  *   General path: fli_ready_local(). */
@@ -368,8 +368,8 @@ static __attribute__((noinline)) void step_single_slow(fli_worker *w, fli_proc *
     conclude_holding(w, p, node, err);
 }
 
-/* Slow half of has_no_pending(), for a process that went idle on another worker, or for a process with a queue wait
- * that is being sampled. */
+/* Slow half of has_no_pending(), for a process that went idle on another worker, or a process whose queue wait is being
+ * sampled. */
 static __attribute__((noinline)) bool has_no_pending_elsewhere(fli_worker *w, fli_proc *p)
 {
     if (!fli_proc_has_no_pending(p)) return false;
@@ -413,8 +413,9 @@ static inline __attribute__((always_inline)) bool step_single(fli_worker *w, fli
 
 /* Fast path: the mailbox has only plain messages, or only value messages if it has a limit. Their nodes are the last
  * `count` of w->nodes, oldest first. The step gets up to batch_max of them, and the other messages stay in the mailbox.
- * If the process does not settle, the last delivered node is not freed (FLI_PROC_HEAD_HELD): it marks where the next
- * step goes on. Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
+ * If the process does not settle, the last delivered node is not freed (FLI_PROC_HEAD_HELD): this node marks where the
+ * next step goes on.
+ *   Precondition: a clean word (see the head of this file); fli_mail_take_plain() has found the nodes.
  *   Skips:        fli_mail_unstack(), fli_mail_collect() and fli_mail_release(). The events are filled from the nodes
  *                 in the mailbox.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the last delivered node is freed when the
@@ -436,8 +437,8 @@ static inline __attribute__((always_inline)) void step_several(fli_worker *w, fl
     p->flags &= FLI_PROC_YIELDS_HEAP;
     p->head_taken = 0;
     if (held != 0) {
-        /* The list of messages ends at nodes[0] now: if the step throws, torn.c must not reach the held node, which
-         * is freed in the next line. */
+        /* Ends the list of messages at nodes[0], which was linked to the held node: the held node is freed here, so
+         * torn.c must not reach it if the step throws. */
         nodes[0]->next = 0;
         /* The head of the mailbox is another node now, so the held node can be freed. */
         fli_node_give(rt, worker, fli_node_at(rt, held));
@@ -477,9 +478,10 @@ static __attribute__((noinline)) void step_several_bytes(fli_worker *w, fli_proc
 }
 
 /* Fast path: the only event is the completion of the only yield, which the handler completed synchronously. The event
- * is in w->events[0]; `node` is the node of the yield, already closed. If the result is a value, steps are neither
- * timed nor simulated, and w->out has room for a yield, the inline completion loop does this step and those that
- * follow. Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
+ * is in w->events[0]; `node` is the node of the yield, already closed. The inline completion loop does this step and
+ * the next ones if three conditions hold: the result is a value; steps are neither timed nor simulated; w->out has room
+ * for a yield.
+ *   Precondition: a clean word (see the head of this file); fli_mail_take_sync_completion() has returned `node`.
  *   Skips:        fli_mail_unstack() and fli_mail_collect().
  *   Repeats:      INVARIANT close: fli_mail_take_sync_completion() has closed the yield.
  *   General path: step_slow(). */
@@ -498,10 +500,10 @@ static void step_sync_done(fli_worker *w, fli_proc *p, uint64_t word, fli_event_
     fli_step_conclude(w, p, err);
 }
 
-/* Fast path for a step with at most one event that does not come from another process: the first step (`node` NULL, no
- * event), and the step after the completion of the only yield, which is the only node in the mailbox (`node`, the head
- * of `word`; the event is in w->events[0]). Typical: a child that computes and ends, a sleep that ends. Returns false
- * if the process has settled or ended; true if it may be in w->rerun.
+/* Fast path for two kinds of steps. The first step of a process has no event (`node` NULL). The other kind has one
+ * event, the asynchronous completion of the only yield, in w->events[0]; its node is alone in the mailbox (`node`, the
+ * head of `word`). Typical: a child that computes and ends, a sleep that ends. Returns false if the process has settled
+ * or ended; true if it may be in w->rerun.
  *   Precondition: a clean word (see the head of this file), no pending list or flag, no other node.
  *   Skips:        fli_mail_unstack(), fli_mail_collect(); and fli_step_conclude() if the process ends or goes idle.
  *   Repeats:      INVARIANT settle by one CAS from `word`; INVARIANT head: the node is freed after that CAS.
@@ -563,8 +565,8 @@ static __attribute__((noinline)) void step_slow(fli_worker *w, fli_proc *p, uint
     }
     uint32_t count = fli_mail_collect(rt, p, cancel, w->events, w->nodes, w->sched->opt.batch_max);
     if (count == 0 && (p->flags & FLI_PROC_MUST_STEP) == 0) {
-        /* No event can be delivered now. The process was woken only to trim its mailbox, or by the flag ASK that it
-         * ignores; or messages have arrived while the process waits for a completion. */
+        /* No event can be delivered now. The process was woken only to trim its mailbox, or by the flag ASK, which has
+         * no effect on it; or messages have arrived while the process waits for a completion. */
         settle(w, p, (p->flags & FLI_PROC_WAITING) != 0 ? FLI_BLOCKED : FLI_IDLE);
         return;
     }
