@@ -152,7 +152,7 @@ no_node:
 }
 
 /* Completes the yield `key` of a sender with `result`. Called without the lock, because completing may wake and queue
- * processes. If the sender has ended meanwhile, filch_complete() returns an error, which is ignored. */
+ * processes. If the sender has already ended, filch_complete() returns an error, which is ignored. */
 static void complete(fli_runtime *rt, uint64_t key, filch_err result)
 {
     filch_receiver receiver = { .sched = (filch_sched *)rt, .key = key };
