@@ -181,7 +181,7 @@ filch_err fli_data_own(const fli_mem *mem, size_t max, const filch_data *in, fil
     case FLI_FORM_LENT: return copy(mem, in->kind, in->as.ref.at, in->as.ref.size, out);
     case FLI_FORM_MOVE: return adopt(mem, in->as.move.at, in->as.move.size, in->as.move.free_fn, NULL, out);
     case FLI_FORM_BLOCK:
-        /* Relaxed: the caller holds a reference, so the count cannot reach zero meanwhile. */
+        /* Relaxed: the caller holds a reference, so the count cannot reach zero during this call. */
         fli_add_rlx(&((block *)in->as.ref.block)->refs, 1);
         break;
     default: break;
