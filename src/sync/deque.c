@@ -136,7 +136,8 @@ static fli_steal look(fli_deque *from, deque_view *seen)
     seen->ring = fli_load_acq(&from->ring);        /* PAIR deque.ring, acquire half */
     seen->count = bottom - fli_deque_top(seen->word);
     /* UINT32_MAX is -1: the owner's pop has lost its item to a thief and has not restored bottom yet, so the deque is
-     * empty. A lower value comes from a push_under in progress: the next line returns RETRY for it. */
+     * empty. A push_under in progress can make the count less than -1; for such a count the next check returns
+     * RETRY. */
     if (seen->count == 0 || seen->count == UINT32_MAX) return FLI_STEAL_EMPTY;
     /* The count exceeds the ring if this thread was stopped between its loads, so that the word is stale, or if a
      * push_under is in progress: the caller must retry. */

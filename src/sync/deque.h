@@ -53,8 +53,8 @@ typedef struct fli_deque {
 
 typedef enum fli_steal {
     FLI_STEAL_EMPTY, /* the deque was empty */
-    /* another thread has changed the deque meanwhile; the deque may have more items, so the thief must not park because
-     * of this result */
+    /* another thread changed the deque during this attempt. The deque may have more items, so the thief must not park
+     * because of this result */
     FLI_STEAL_RETRY,
     FLI_STEAL_GOT
 } fli_steal;
@@ -91,8 +91,8 @@ uint32_t fli_deque_count(fli_deque *deque);
 
 /* ---- the owner's fast paths ---------------------------------------------------------------------------------- */
 
-/* Added to `word`, it counts one pop in the tag. An overflow of the tag is lost at the upper end of the word and never
- * changes top. */
+/* Adding this number to `word` counts one pop in the tag. If the tag overflows, the carry is lost at the upper end of
+ * the word, so top never changes. */
 #define FLI_DEQUE_TAG_ONE (UINT64_C(1) << 32)
 
 static inline uint32_t fli_deque_top(uint64_t word)
@@ -163,8 +163,8 @@ static inline void *fli_deque_pop(fli_deque *deque)
      * word from before the add, and would then not be ordered after the pushes of the items below. x86 would hide the
      * error. */
     fli_store_rel(&deque->bottom, newest);
-    /* PAIR deque.word, both halves: after this add, no thief that loaded the word before it can claim an item;
-     * thieves that load the word later see the lowered bottom. */
+    /* PAIR deque.word, both halves: a thief that loaded the word before this add can claim no item any more; a thief
+     * that loads the word later sees the lowered bottom. */
     uint64_t word = fli_add_acqrel(&deque->word, FLI_DEQUE_TAG_ONE);
     int32_t  above = (int32_t)(newest - fli_deque_top(word));
     if (FLI_UNLIKELY(above < 0)) {

@@ -44,7 +44,7 @@ static inline bool fli_lifo_slot_is_full(fli_lifo_slot *slot)
 static inline bool fli_lifo_slot_put(fli_lifo_slot *slot, void *item)
 {
     FLI_ASSUME(item != NULL);
-    /* `item` is loaded relaxed: only this thread stores a value other than NULL */
+    /* slot->item is loaded relaxed, because only this thread stores a value other than NULL */
     if (FLI_UNLIKELY(fli_lifo_slot_is_full(slot))) return false;
     fli_store_rel(&slot->item, item); /* PAIR lifo_slot.item, release half: publishes the content of the item */
     return true;

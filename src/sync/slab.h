@@ -94,8 +94,8 @@ typedef struct fli_slab_return_ops {
      * returned. Thread: the only thread that may use the object. */
     uint32_t (*generation)(void *object);
     /* Initialises an object of a returned page before it is used again. Its bytes are those that it had when it was
-     * given back, or all zero. Other threads may read the object through stale handles meanwhile, so the fields that
-     * they read are written by atomic stores. */
+     * given back, or all zero. Other threads may read the object through stale handles during the call, so this
+     * function writes the fields that they read by atomic stores. */
     void (*remake)(void *object, uint32_t handle, uint32_t generation);
 } fli_slab_return_ops;
 #define FLI_SLAB_STAYS UINT32_MAX
