@@ -52,9 +52,9 @@ static size_t room_now(int fd, size_t size)
     return size < chunk ? size : chunk;
 }
 
-/* write() that fails with EAGAIN instead of waiting, although the descriptor has no O_NONBLOCK. The room that poll()
- * has found can be gone, because another program writes to the same pipe. Linux before 6.4 does not know RWF_NOWAIT for
- * pipes; there an ordinary write() follows, which can wait in that case. */
+/* Writes like write(), but fails with EAGAIN instead of waiting, although the descriptor has no O_NONBLOCK. This is
+ * needed because the room that poll() has found may be gone: another program may have written to the same pipe. Linux
+ * before 6.4 does not know RWF_NOWAIT for pipes; there an ordinary write() follows, which can wait in that case. */
 static ssize_t write_now(int fd, const char *bytes, size_t size)
 {
 #if defined(SYS_pwritev2) && defined(RWF_NOWAIT)

@@ -73,8 +73,8 @@ bool fli_park(fli_parker *parker, uint64_t until_ns)
     for (;;) {
         if (fli_swap_acq(&parker->signalled, 0) != 0) return true; /* PAIR parker.signal, acquire half */
         if (!in_time) return false;
-        /* After a wake-up, a signal, a word that is no longer 0, or the end of the time, the loop checks the word
-         * again. */
+        /* fli_futex_wait() returns after a wake-up, after a signal, if the word is not 0, or when the time is up. In
+         * each case the loop checks the word again. */
         in_time = fli_futex_wait(&parker->signalled, until_ns);
     }
 }

@@ -169,7 +169,7 @@ static int add_entry(list *l, int folder, const struct dirent *entry)
     case DT_UNKNOWN: break; /* some file systems do not return the kind */
     default: return add(l, FILCH_FILE_OTHER, entry->d_name);
     }
-    /* An entry that was removed meanwhile is not listed. */
+    /* An entry that was removed after readdir() returned it is not listed. */
     if (fstatat(folder, entry->d_name, &what, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : -errno;
     return add(l, kind_of(what.st_mode), entry->d_name);
 }

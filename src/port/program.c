@@ -92,8 +92,8 @@ static int make_pipes(pipes *all, uint32_t flags)
 #define DENSE_MAX 4096
 
 /* Sets *highest to the highest open descriptor below DENSE_MAX. For each open descriptor from DENSE_MAX on, adds an
- * action that closes it in the program. Exception: a descriptor that is not below `limit`, because it was opened before
- * the host program lowered RLIMIT_NOFILE, stays open. For such a number posix_spawn of glibc would fail. */
+ * action that closes it in the program. A descriptor that is not below `limit` stays open, because posix_spawn of glibc
+ * would fail for its number. (Such a descriptor was opened before the host program lowered RLIMIT_NOFILE.) */
 static int close_open(posix_spawn_file_actions_t *actions, rlim_t limit, int *highest)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -154,8 +154,8 @@ static int prepare(posix_spawn_file_actions_t *actions, const pipes *all, const 
 }
 
 /* Sets the signal mask and the process group of the program. Threads of the library block all signals; the program
- * must start with none blocked. With `group` it leads a process group of its own, so that the programs it starts can be
- * killed with it. */
+ * must start with none blocked. With `group` the program leads a process group of its own, so that the programs that it
+ * starts can be killed together with it. */
 static int describe(posix_spawnattr_t *attr, bool group)
 {
     sigset_t none;

@@ -430,7 +430,7 @@ TEST(entries_of_unknown_kind_are_looked_up_one_by_one)
     ok(symlink("file", in("link")));
     pretended_unknown = true;
     same(lists(want, sizeof want), 0);
-    refuse(fstatat, 3, ENOENT); /* all entries were removed meanwhile */
+    refuse(fstatat, 3, ENOENT); /* as if all entries were removed after readdir() returned them */
     same(lists("", 0), 0);
     refuse(fstatat, 1, EACCES);
     same(lists("", 0), -EACCES);
