@@ -16,13 +16,14 @@
 struct fli_worker;
 struct fli_proc;
 
-/* The part of a worker that parking uses. The fields are used under the idle lock, with two exceptions: `handoff` is
- * atomic, and `timeout_at`, `sentinel_ns` and `backup_ns` are used by the worker alone. The fields that a handoff from
- * a foreign thread needs are on one cache line. */
+/* The part of a worker that parking uses. The fields are used under the idle lock, with these exceptions: `parker` and
+ * `handoff` need no lock; the worker reads and clears `has_handoff` after it was unparked, without the lock;
+ * `timeout_at`, `sentinel_ns` and `backup_ns` are used by the worker alone. The fields that a handoff from a foreign
+ * thread needs are on one cache line. */
 typedef struct fli_idle_worker {
     alignas(FLI_LINE) struct fli_worker *next, *prev; /* neighbours in the list of parked workers */
     fli_parker parker; /* a thread that takes the worker off the list of parked workers unparks it by this parker,
-                          exactly one time; not used while the worker is the poller */
+                          exactly once; not used while the worker is the poller */
     bool is_parked;    /* the worker is in the list of parked workers */
     bool has_handoff;  /* the worker was unparked with a process in `handoff`, so it counts as working; cleared when
                           the worker reads `handoff` */
@@ -58,8 +59,8 @@ typedef struct fli_idle {
 
     alignas(FLI_LINE) fli_mutex lock;
     /* The fields from here on are used under `lock`, except the atomic one. */
-    struct fli_worker *parked;   /* list of the parked workers; the last one to park comes first, and is unparked first:
-                                    its caches are warm */
+    struct fli_worker *parked;   /* list of the parked workers; the worker that parked last comes first, because its
+                                    caches are warm: see choose_locked() in parking.c */
     struct fli_worker *sentinel; /* the worker that is the sentinel (sentinel.c); NULL: none */
     uint64_t           sentinel_until_ns;
     struct fli_worker *backup; /* the worker that is the backup (sentinel.c); NULL: none */

@@ -111,8 +111,9 @@ TEST(the_hint_says_that_a_worker_is_parked_and_the_sentinel_armed)
     ok(filch_sched_create(&sched, &options));
     ok(filch_spawn(sched, &holder, NULL, NULL));
     until(fli_load_rlx(&held));
-    /* One worker stays in a step; the other one parks and becomes the sentinel. It is unparked and parks again, because
-     * the unpark of the first worker, which may have been parked too, has updated the hint as well. */
+    /* One worker stays in the step of the holder; the other worker parks and becomes the sentinel. The first round is
+     * no proof: the holder's worker may have been parked before, and its unpark has updated the hint, too. So the test
+     * unparks the other worker, which parks again, in each round. */
     for (int i = 0; i < 3; i++) {
         until(fli_parked_in(fli_load_rlx(&sched->idle.word)) == 1);
         fli_parking_wake_one(sched);

@@ -140,8 +140,8 @@ static bool keep_searching(fli_worker *w, uint32_t attempts, uint64_t began_ns)
     return true;
 }
 
-/* Returns true if the worker woke by timeout and has run few steps since. This worker parks after one attempt: the
- * next work comes with the next timeout, and a search until then would keep a CPU busy for nothing. */
+/* Returns true if the worker woke by timeout and has run few steps since. Such a worker parks after one attempt: its
+ * next work comes with its next timeout, and a search until then would keep a CPU busy for nothing. */
 static bool is_brief(const fli_worker *w)
 {
     return w->idle.timeout_at != 0 && fli_counters_steps(&w->local.counters) - w->idle.timeout_at < BRIEF_STEPS;

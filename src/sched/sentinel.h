@@ -26,8 +26,8 @@ void fli_sentinel_leave_locked(fli_idle *idle, struct fli_worker *w);
  */
 bool fli_sentinel_heeds_timeout_locked(struct fli_worker *w);
 
-/* Returns true if a parked worker will wake by timeout within 8 ms and then check `w`. `word` is the idle word. Thread:
- * `w`. */
+/* Returns true if a parked worker will wake by timeout within 8 ms and then check `w`. `word`: the idle word or the
+ * hint. Thread: `w`. */
 bool fli_sentinel_watches(const struct fli_worker *w, uint64_t word);
 /* Returns true if another worker must be unparked although nothing is queued: no worker is left in the poller, or long
  * steps must be reported while they run. A worker inside a step can neither poll nor report. Called only if

@@ -634,8 +634,8 @@ static inline __attribute__((always_inline)) bool step_once(fli_worker *w, fli_p
 }
 
 /* Begins a series of steps: functions that the steps call may take their fast paths (fli_local.fast_rt). Returns the
- * bits of a state word that rule out step_single() and step_lone(). If steps are timed or simulated it returns all
- * bits, so that no word is clean. */
+ * bits of a state word that rule out step_single() and step_first(): all bits if steps are timed or simulated, so that
+ * no word is clean. */
 static inline uint64_t enter_stepping(fli_worker *w)
 {
     w->local.fast_rt = fli_fast_rt(&w->local);
