@@ -220,7 +220,7 @@ static void unlist_locked(fli_slab *slab, uint32_t number)
 }
 
 /* Called after an object of the page was stored. If the object is the first stored object of the page, puts the page on
- * the list PARTIAL. If all objects of the page are stored now, moves the page to the list FREE. */
+ * the list PARTIAL. If all objects of the page are stored now, moves the page to the list FREE, unless it `stays`. */
 static void relist_locked(fli_slab *slab, uint32_t number)
 {
     fli_slab_page *page = page_at(slab, number);

@@ -72,7 +72,7 @@ typedef struct fli_slab_map {
 /* The list in which a page is. All lists are protected by the slab's lock. */
 enum {
     FLI_PAGE_BUSY,    /* in no list: no object of the page is stored, or a thread is returning its memory */
-    FLI_PAGE_PARTIAL, /* some objects of the page are stored */
+    FLI_PAGE_PARTIAL, /* some objects of the page are stored; or all objects of a page that `stays` */
     FLI_PAGE_FREE,    /* all objects of the page are stored */
     FLI_PAGE_RETURNED /* all objects of the page are stored, and its memory was returned to the system */
 };
