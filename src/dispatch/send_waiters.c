@@ -101,8 +101,8 @@ static filch_err queue(fli_send_waiters *waiters, fli_runtime *rt, fli_proc *p, 
     return admit == FLI_ADMIT_FULL ? FILCH_OK : FILCH_EFULL;
 }
 
-/* Pushes the message to the mailbox, or queues it until the mailbox has space. Returns FILCH_OK in both cases; sets
- * *waits to true if the message is queued. */
+/* Pushes the message to the mailbox. If the mailbox is full and its policy is wait, queues the message instead and sets
+ * *waits to true. Returns FILCH_OK if the message is pushed or queued, otherwise the error of the send. */
 static filch_err put_or_wait(fli_send_waiters *waiters, fli_runtime *rt, fli_local *worker, fli_proc *p, uint32_t gen,
                              fli_event_node *node, uint64_t key, bool *waits)
 {
