@@ -58,7 +58,7 @@ typedef enum fli_admit {
     /* space is reserved beyond the limit of a drop-oldest mailbox: push the message, and wake the process so that its
      * worker trims the mailbox */
     FLI_ADMIT_OVER,
-    FLI_ADMIT_FULL, /* no space was reserved: the mailbox is full */
+    FLI_ADMIT_FULL, /* no space was reserved: the mailbox is full, or other senders wait for space */
     FLI_ADMIT_DEAD  /* no space was reserved: the process has ended */
 } fli_admit;
 

@@ -88,7 +88,7 @@ typedef struct fli_proc {
     /* Bits: high 32 = generation, low 32 = messages dropped and not yet reported to the process. */
     FLI_ATOMIC(uint64_t) drops_pending;
     fli_ext             *ext;
-    struct fli_proc     *link; /* next process in the global queue */
+    struct fli_proc     *link; /* next process in the chain of the global queue (sync/inject.c) */
     /* With a drop policy, drops_reported: number of messages dropped and reported so far. writes: the owner. reads:
      * any, for reports. With FILCH_OVERFLOW_WAIT, waiters: the messages that wait for space (dispatch/send_waiters.c).
      * Bits: high 32 = their number, low 32 = handle of the newest. Used under the lock of the process's stripe in
