@@ -57,8 +57,8 @@ typedef struct fli_stop {
 
 /* Wakes a waiting stop: processes may have ended or become ready. */
 void fli_stop_nudge(filch_sched *sched);
-/* Called when a foreign thread leaves filch_spawn and a stop has begun since it entered. The thread must not use the
- * scheduler afterwards. */
+/* Called by a foreign thread that leaves filch_spawn, if a stop has begun since the thread entered. The thread must not
+ * use the scheduler afterwards. */
 void fli_stop_left(filch_sched *sched);
 /* The next four functions are the phases of a stop. A simulation calls them one by one, and runs processes between
  * these calls. */

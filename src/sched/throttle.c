@@ -101,7 +101,7 @@
 /* REMOTE_COST_HIGH_NS   if remote_cost_ns is higher, the worker should pause
  * AWAKE_NS              a pause begins only after a time of this length in which no worker was paused: the rate in
  *                       this time is compared with the rate during the pause
- * AWAKE_PROVEN_NS       replaces AWAKE_NS if the rate during the last pause was at least 1.5 times the rate before it
+ * AWAKE_PROVEN_NS       replaces AWAKE_NS if the last pause raised the rate much: see has_comparison()
  * AWAKE_DEAD_NS         replaces AWAKE_NS if the worker pauses because of dead steals
  * BACKLOG_MIN           number of sends to runnable receivers, and of messages sent but not received, that make a
  *                       backlog; 2048 messages are received in about 0.3 ms
@@ -418,8 +418,8 @@ bool fli_throttle_helped(uint64_t before, uint64_t during)
     return during >= before - before / 8;
 }
 
-/* Sets the length of the next pause, or starts a back-off. `before` and `during`: events per millisecond before and
- * during this pause. */
+/* Sets the length of the next pause. After a pause that did not help, also sets how many workers stay awake in the next
+ * pause, and starts a back-off. `before` and `during`: events per millisecond before and during this pause. */
 static void learn(fli_worker *w, uint64_t pause_ns, uint64_t before, uint64_t during)
 {
     fli_throttle *throttle = &w->sched->throttle;

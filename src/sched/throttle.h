@@ -101,7 +101,8 @@ bool fli_throttle_helped(uint64_t before, uint64_t during);
  * Thread: the worker `w`. */
 bool fli_throttle_is_pausing(struct fli_worker *w);
 
-/* Moves the processes queued at `w` to the global queue, and pauses `w`. Thread: the worker, between steps. */
+/* Moves the processes queued at `w` to the global queue, and pauses `w`. Does neither if all other workers are paused.
+ * Thread: the worker, between steps. */
 void fli_throttle_pause(struct fli_worker *w);
 
 /* Ends all pauses. Thread: the stopping one, after the phase is CLOSING. */

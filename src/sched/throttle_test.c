@@ -86,7 +86,7 @@ static bool read_clock_often(fli_worker *w, uint32_t readings, uint32_t remote_c
     return is_due;
 }
 
-/* Returns caller_worker, which has not paused for 1.5 ms and has no remote cost. */
+/* Returns caller_worker after 1.5 ms of clock readings without a pause and without remote events. */
 static fli_worker *caller_worker_of(filch_sched *sched)
 {
     fli_worker *w = sched->caller_worker;

@@ -503,12 +503,12 @@ TEST(a_timer_after_a_long_step_delays_the_process_in_the_lifo_slot_by_its_own_tu
     }
 }
 
-/* The brief processes do not each wait for a link, as they do not wait for a step of a loop process. If the links do
- * not read the clock, the worker notices the first long steps later. */
+/* The brief processes run between the links: they do not each wait for one link. If the links do not read the clock,
+ * the worker notices the first long steps later. */
 TEST(queued_processes_do_not_each_wait_for_a_link_of_a_chain)
 {
     for (size_t i = 0; i < 12; i++) {
-        /* a tick of one step reads the clock before the step only */
+        /* a tick of one step reads the clock only before the step */
         uint32_t     steps = i >= 8 ? ticks[1] : ticks[i / 4];
         filch_sched *sched = begin((scene){ .fair_every = fair[i % 4], .quiet = i >= 8 });
         uint32_t     every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
