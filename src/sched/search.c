@@ -43,10 +43,11 @@ static void start_searching(fli_idle *idle)
 }
 
 /* Unparks another worker if there is more work than the process that `w` has found. `idle`: the idle word or the hint.
- * Precondition: a worker is parked. `own_only`: if there is a sentinel, only the processes queued at `w` count as more
- * work. A single process in a deque is left to the owner of the deque, if a sentinel will check that owner. If there is
- * no sentinel, a worker is unparked to take the single process or to become the sentinel: otherwise the process, timers
- * and descriptors would wait as long as the owner stays in a step. */
+ * Precondition: a worker is parked. Processes in the global queue, and timers that would fire late, always count as
+ * more work. With a sentinel, a single process queued at a worker does not count, because the sentinel will check that
+ * worker; with `own_only`, only processes queued at `w` count. Without a sentinel, a worker is unparked to take even a
+ * single process, or to become the sentinel: otherwise the process, timers and descriptors would wait as long as the
+ * worker that owns the process stays in a step. */
 static void wake_for_more(fli_worker *w, uint64_t idle, bool own_only)
 {
     filch_sched *sched = w->sched;
