@@ -36,8 +36,8 @@ struct lua_State;
 typedef struct filch_lua      filch_lua;      /* shared by Lua processes: compiled code, settings, a watchdog */
 typedef struct filch_lua_code filch_lua_code; /* a compiled chunk, to start processes from */
 
-/* Errors with which a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. The result that
- * on_exit gets is then a text: message and traceback. */
+/* Errors with which a Lua process ends, besides FILCH_OK, FILCH_ECANCELLED and FILCH_EKILLED. For each error listed
+ * here, the result that on_exit gets is a text: message and traceback. */
 enum {
     FILCH_LUA_EERROR = FILCH_EUSER + 501,  /* a Lua error that was not caught */
     FILCH_LUA_EMEMORY = FILCH_EUSER + 502, /* the process exceeded its memory limit */
@@ -60,10 +60,10 @@ enum {
  * call it at once. */
 typedef void (*filch_lua_write_fn)(void *user, const char *text, size_t size);
 
-/* Called once for each process that has failed. `text`, lent, is the message and the traceback, or the text of the
- * error if no code of the process was running, as for FILCH_ELINK and FILCH_EOVERFLOW; `name` is the name of the
- * process's type. Called on workers; several workers may call it at once. Not called for processes that were cancelled
- * or killed. */
+/* Called once for each process that has failed. `text`, lent, is the error message with its traceback; if no code of
+ * the process was running (FILCH_ELINK and FILCH_EOVERFLOW, for example), the text of the error code. `name` is the
+ * name of the process's type. Called on workers; several workers may call it at once. Not called for processes that
+ * were cancelled or killed. */
 typedef void (*filch_lua_failure_fn)(void *user, filch_pid pid, const char *name, filch_err error, const char *text,
                                      size_t size);
 
@@ -127,9 +127,9 @@ typedef struct filch_lua_options {
      * process can end a process that it has not started, or take a name. Without process.register the option `name` of
      * process.spawn and of supervisors is refused too. */
     const char *without;
-    /* most payload bytes in the mailbox of a Lua process whose spawn gives no `mailbox_bytes`, less than 2^28; 0: no
-     * limit. With a limit, a mailbox also holds at most 2^23 - 1 messages. At the limit `overflow` of the spawn says
-     * what happens; by default the sender gets FILCH_EFULL (in Lua: nil and the reason). */
+    /* most payload bytes in the mailbox of a Lua process whose spawn does not set `mailbox_bytes`; less than 2^28; 0:
+     * no limit. With a limit, a mailbox also holds at most 2^23 - 1 messages. The option `overflow` of the spawn says
+     * what happens at the limit; by default the sender gets FILCH_EFULL (in Lua: nil and the reason). */
     size_t mailbox_bytes;
 } filch_lua_options;
 /* For option `without`: every function by which a process can end another process or take a name. */

@@ -61,8 +61,8 @@ uint64_t fli_lua_hash_of(const void *bytes, size_t size);
  * not LUA_OK, an error message is pushed instead. */
 int fli_lua_code_push(lua_State *L, const fli_lua_code *code);
 
-/* If `err`, which one of the functions that make code has returned, is FILCH_LUA_EMEMORY, writes to `text` that the
- * memory limit of all processes refuses the code. Otherwise does not change `text`. */
+/* `err` is the result of a function that makes code. If it is FILCH_LUA_EMEMORY, writes to `text` that the memory limit
+ * of all processes refuses the code. Otherwise does not change `text`. */
 void fli_lua_code_refusal(const struct filch_lua *lua, filch_err err, char *text, size_t size);
 
 /* fli_lua_code_drop() takes the host's lock when there is much unused code; the caller must not hold it. */

@@ -11,7 +11,8 @@
 #include "lua/process/proc.h"
 #include "port/regular.h"
 
-/* Names that are kept for one file. Further names of the file are looked up in the file system each time. */
+/* FILES_MAX: largest number of known files. NAMES_MAX: number of names that are kept for one file; further names of the
+ * file are looked up in the file system each time. */
 enum { FILES_MAX = 4096, NAMES_MAX = 4 };
 
 static fli_lua_file *find(struct filch_lua *lua, const char *real)
@@ -96,7 +97,8 @@ static void add_module(struct filch_lua *lua, const char *name, fli_lua_file *fi
     lua->modules = module;
 }
 
-/* Removes the names of the file from the list, or only `one` if it is not NULL, so that they are looked up again. */
+/* Removes all names of the file from the list, or only the name `one` if `one` is not NULL. A removed name is looked up
+ * again when a program uses it next. */
 static void drop_names(struct filch_lua *lua, fli_lua_file *file, const fli_lua_module *one)
 {
     for (fli_lua_module **at = &lua->modules; *at != NULL;) {
@@ -149,8 +151,7 @@ filch_err fli_lua_file_named(struct filch_lua *lua, const char *name, fli_lua_co
     if (err == FILCH_OK) err = load(lua, path, real, code, origin, text, text_size);
     if (err != FILCH_OK || origin->file == NULL) return err;
     fli_mutex_lock(&lua->lock);
-    /* Adds the name only if the file still has the real path `real`: a reload may have given it another one in the
-     * meantime. */
+    /* Adds the name only if the real path of the file is still `real`: a reload may have changed it in the meantime. */
     if (strcmp(origin->file->real, real) == 0) add_module(lua, name, origin->file);
     fli_mutex_unlock(&lua->lock);
     return FILCH_OK;
@@ -255,8 +256,8 @@ static uint64_t notify_listeners(struct filch_lua *lua, const fli_lua_file *file
     return notified;
 }
 
-/* Sets file->real again. It changes if a link on the path of the file refers to another file now. Then other names of
- * the file may still refer to the old one, so all names are looked up again. */
+/* Sets file->real again. It changes if a link on the path of the file refers to another file now. Then the other names
+ * of this fli_lua_file may still refer to the old file, so all its names are looked up again. */
 static void look_up_real(struct filch_lua *lua, fli_lua_file *file)
 {
     char real[1024];

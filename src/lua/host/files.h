@@ -31,8 +31,8 @@ typedef struct fli_lua_file {
     /* 1 for the first code of the file, one more for each newer code that was loaded.  writes: under the host's lock.
      * reads: under the lock, except in log_failure() of upgrade.c, which needs no order. */
     FLI_ATOMIC(uint64_t) version;
-    /* The newest version for which the log already has a line that a process could not be upgraded to it.  writes and
-     * reads: any thread. The number orders no other memory access. */
+    /* The newest version for which log_failure() of upgrade.c has logged that a process could not be upgraded to it.
+     * writes and reads: any thread. The number orders no other memory access. */
     FLI_ATOMIC(uint64_t) logged_version;
     unsigned             name_count; /* number of names in the host's list `modules`; protected by the host's lock */
     char *real;   /* real path without links, the same for all names of the file; protected by the host's lock */

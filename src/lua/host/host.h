@@ -39,7 +39,7 @@ struct filch_lua {
     fli_mutex              lock; /* protects code, kinds, jobs, files, modules and subscribers */
     struct filch_lua_code *code[FLI_LUA_BUCKETS];
     size_t                 code_count;
-    size_t                 code_scan; /* add() looks for unused code again when code_count has reached this number */
+    size_t                 code_scan; /* when code_count has reached this number, add() of code.c frees unused code */
     /* Bytes of code to which only the cache refers; see fli_lua_code_drop().  writes and reads: any thread. The number
      * orders no other memory access. */
     FLI_ATOMIC(uint64_t) code_unused;

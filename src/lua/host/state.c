@@ -197,7 +197,8 @@ void fli_lua_state_free(struct filch_lua *lua, fli_lua_proc *p)
     fli_lua_chunk_give(lua, p, p->chunk);
 }
 
-/* fli_lua_state_new(), which also says why there is no state: see fli_lua_state_for(). */
+/* Does what fli_lua_state_new() does. If it returns NULL, *status says which memory was missing: see
+ * fli_lua_state_for(). */
 static fli_lua_proc *new_state(struct filch_lua *lua, size_t memory_max, uint32_t seed, int *status)
 {
     void *chunk = fli_lua_chunk_take(lua, FLI_LUA_CHUNK);

@@ -35,13 +35,13 @@ size_t fli_lua_proto_word(void);
  * `chunk` and `heap` are set. Returns NULL if memory is short. */
 struct fli_lua_proc *fli_lua_state_new(struct filch_lua *lua, size_t memory_max, uint32_t seed);
 
-/* A status besides those of lua.h: all processes together hold too much memory, or the system has none left, so a state
- * got no chunk. */
+/* A status besides those of lua.h: a state got no chunk, because the memory limit of all processes together would be
+ * exceeded, or because the system has no memory left. */
 enum { FLI_LUA_ERRCHUNK = 100 };
 
-/* Creates a process with a state that has all libraries, and with the function of the code on its stack. If that fails,
- * *status is not LUA_OK: either the result is NULL and *status is FLI_LUA_ERRCHUNK, or LUA_ERRMEM if `memory_max` is
- * too small for a state, or the error is on the stack of the returned process. */
+/* Creates a process with a state that has all libraries, and with the function of the code on its stack. On success
+ * *status is LUA_OK. If *status is FLI_LUA_ERRCHUNK, or if it is LUA_ERRMEM because `memory_max` is too small for a
+ * state, returns NULL. After any other failure returns the process with the error on its stack. */
 struct fli_lua_proc *fli_lua_state_for(struct filch_lua *lua, struct filch_lua_code *code, size_t memory_max,
                                        uint32_t seed, int *status);
 

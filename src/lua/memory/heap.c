@@ -95,8 +95,8 @@ static void *cut(fli_lua_heap *heap, size_t room)
         *chunk = (fli_lua_chunk){ .next = heap->chunks, .size = size };
         heap->chunks = chunk;
         if (heap->grow < GROW_MAX) heap->grow = heap->grow * 2 + 16;
-        /* At most a few hundred bytes are left in the old chunk. They are put on the free lists as small blocks, so
-         * that they are not lost. */
+        /* Puts the unused rest of the old chunk on the free lists as small blocks, so that it is not lost. The rest is
+         * smaller than `room`. */
         while ((size_t)(heap->end - heap->at) >= FLI_LUA_GRAIN) {
             size_t rest = (size_t)(heap->end - heap->at), piece;
             unsigned class =
@@ -244,7 +244,7 @@ size_t fli_lua_heap_used(fli_lua_heap *heap)
 static inline bool fast(fli_lua_heap *heap, void *old, size_t old_size, size_t size, void **out)
 {
     if (old == NULL) {
-        /* not a small block; also for size 0, where 0 - 1 wraps around */
+        /* true for a block that is not small, and for size 0: 0 - 1 wraps around to the largest number */
         if (size - 1 >= FLI_LUA_FINE_MAX) return false;
         size_t class = (size - 1) / FLI_LUA_GRAIN, room = (class + 1) * FLI_LUA_GRAIN;
         void *block = heap->free[class];

@@ -43,8 +43,8 @@ static inline void fli_lua_total_give(fli_lua_total *total, size_t size)
  * Returns true if the payload owns `bytes` now, false if the limit would be exceeded or memory is short. */
 bool fli_lua_total_share(fli_lua_total *total, void *bytes, size_t size, filch_data *out);
 
-/* Makes a shared payload with a copy of `bytes`, which counts in `total` until the payload is freed. Returns false if
- * the limit would be exceeded or memory is short. */
+/* Makes a shared payload with a copy of `bytes`. The copy counts in `total` until the payload is freed. Returns false
+ * if the limit would be exceeded or memory is short. */
 bool fli_lua_total_copy(fli_lua_total *total, const void *bytes, size_t size, filch_data *out);
 
 #endif

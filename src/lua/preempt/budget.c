@@ -61,9 +61,9 @@ int fli_lua_budget_stop(lua_State *L, fli_lua_proc *p, const char *words)
     return luaL_error(L, "%s", words);
 }
 
-/* Returns true if the process has used `times` * `runaway_ns` of its thread's processor time since the first call of
- * this function in this step. It is first called when the step is late and Lua cannot yield. In a simulation, counts
- * the calls instead of measuring time. */
+/* Returns true if the process has used `times` * `runaway_ns` of its thread's processor time since this function was
+ * first called in this step, which happens when the step is late and Lua cannot yield. In a simulation, counts the
+ * calls of this function instead of measuring time. */
 static bool is_spent(fli_lua_proc *p, uint64_t times)
 {
     if (p->simulated) {
@@ -98,9 +98,9 @@ bool fli_lua_budget_due_late(lua_State *L)
     return true;
 }
 
-/* Returns true if `p` has run for longer than a slice. While a spawn reads the values for a new process, the process
- * has no step that the watchdog sees; then every walk counts as late (unless the option FILCH_LUA_WATCH_NONE is
- * set). */
+/* Returns true if `p` has run for longer than a slice. While a spawn reads values into the state of a new process, the
+ * new process has no step that the watchdog could check. Then every walk in its state counts as late (unless the option
+ * FILCH_LUA_WATCH_NONE is set). */
 static bool is_walk_late(fli_lua_proc *p)
 {
     if (p->runner == NULL && p->out == NULL) return p->lua->opt.watch != FILCH_LUA_WATCH_NONE;
@@ -169,7 +169,7 @@ static bool is_unchecked(fli_lua_proc *p)
 
 bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size)
 {
-    fli_lua_proc *p = (fli_lua_proc *)heap; /* its first member */
+    fli_lua_proc *p = (fli_lua_proc *)heap; /* `heap` is the first member of fli_lua_proc */
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL || !is_stack(size)) return true;
     if (p->runaway) return false; /* the budget is spent: refuses also the second request, after a collection */
@@ -193,8 +193,8 @@ bool fli_lua_close_too_deep(const fli_lua_proc *p)
 int fli_lua_close_thread(fli_lua_proc *p, lua_State *co)
 {
     lua_State *running = fli_load_rlx(&p->running), *closing = p->closing;
-    /* Like a coroutine that resumes another one, `running` continues when the handlers have run, and its stack may move
-     * meanwhile. */
+    /* The handlers of `co` run while the coroutine `running` waits for this function, as if `running` had resumed `co`.
+     * The stack of `running` may move in that time. */
     bool          continues = running != NULL && running != co;
     fli_lua_outer outer = { running, p->outer, p->stack_moved };
     if (continues) {

@@ -14,7 +14,7 @@ enum { CALLS_MAX = 100 };
 
 void fli_lua_moves_note(fli_lua_heap *heap)
 {
-    fli_lua_proc *p = (fli_lua_proc *)heap; /* its first member */
+    fli_lua_proc *p = (fli_lua_proc *)heap; /* `heap` is the first member of fli_lua_proc */
     lua_State    *L = fli_load_rlx(&p->running);
     if (L == NULL) return;
     p->stack_moved = true;
@@ -26,8 +26,9 @@ static bool is_concat(const lua_Debug *call)
     return call->name != NULL && strcmp(call->namewhat, "metamethod") == 0 && strcmp(call->name, "concat") == 0;
 }
 
-/* Returns true if a __concat metamethod may be active in L: also if a function was called by a tail call, because Lua
- * does not know what has called it, and if there are more than CALLS_MAX active calls. */
+/* Returns true if a __concat metamethod may be active in L. Also returns true in two cases in which this cannot be
+ * known: Lua does not record the caller of a function that was called by a tail call, and only CALLS_MAX active calls
+ * are examined. */
 static bool may_concat(lua_State *L)
 {
     lua_Debug call;
@@ -54,14 +55,15 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
  * bytes, of which the last one has the bit 0x80. OPCODE: the bits of an instruction that are its opcode. */
 enum { HEADER = 32, SOURCE = 1, NUMBERS = 2, BYTES = 3, OPCODE = 0x7f, CONCAT = 53 };
 
-/* Instructions that are searched in some microseconds. */
+/* Number of instructions that are searched in some microseconds. A longer function is searched only once if it has no
+ * `..`. */
 enum { SEARCH_MAX = 1000 };
 
 typedef struct code_search {
-    int      to_skip, numbers, bytes; /* left to read of the output of lua_dump() before the number of instructions */
+    int      to_skip, numbers, bytes; /* bytes, numbers and bytes not read yet, before the number of instructions */
     bool     counted, found;
     uint64_t size;        /* if `counted`: number of instructions */
-    uint64_t left;        /* if `counted`: instructions left to read; otherwise the part of their number read so far */
+    uint64_t left;        /* if `counted`: instructions not read yet; otherwise the digits of `size` read so far */
     uint8_t  part[4];     /* bytes of an instruction */
     size_t   part_length; /* bytes in `part` */
 } code_search;
@@ -178,11 +180,13 @@ int fli_lua_moves_pause(lua_State *L, fli_lua_proc *p, int count)
 {
     if (!fli_lua_moves_matter(L, p)) return count;
     if (!fli_lua_can_pause(L, p)) {
-        /* sets the hook in L too, which may be another coroutine than the one that ran when the stack moved */
+        /* fli_lua_moves_note() has set the hook only in the coroutine that ran when the stack moved. L may be another
+         * coroutine, so the hook is set in L too. */
         fli_lua_preempt_arm_returns(L);
         return count;
     }
-    /* Removes the hook, which would run when the Lua function returns, and could move the stack again. */
+    /* Removes the hook: it would also run when this C function returns after the pause, and running the hook could move
+     * the stack again. */
     fli_lua_preempt_disarm(L, p);
     p->why = FLI_LUA_BY_PAUSE;
     return lua_yieldk(L, 0, count, return_results);

@@ -60,7 +60,7 @@ void fli_lua_preempt_now(lua_State *L, fli_lua_proc *p)
     (void)fli_lua_budget_stop(L, p, too_long ? "ran for too long in a simulation" : "stopped");
 }
 
-/* For states with a counting hook: returns how long the step has taken. The time starts at the first call in a step. */
+/* For states with a counting hook: returns the time since the first call of this function in the step. */
 static uint64_t counted_ns(fli_lua_proc *p)
 {
     uint64_t now = fli_clock_ns();
@@ -114,8 +114,8 @@ static bool pause(lua_State *L, fli_lua_proc *p)
 }
 
 /* Called by the hook. Returns false if no stack has moved, or if the moved stack does not matter here. Otherwise pauses
- * the process. If the process cannot be paused here, raises the final error if the step is late and its budget is
- * spent, and otherwise sets the hook to run also when a function returns. */
+ * the process and returns true. If the process cannot be paused here, sets the hook to run also when a function
+ * returns; if in addition the step is late and its budget is spent, raises the final error instead. */
 static bool hook_moved(lua_State *L, fli_lua_proc *p, bool late)
 {
     if (!p->stack_moved || !fli_lua_moves_matter(L, p)) return false;
@@ -177,7 +177,7 @@ static void set_hook(const fli_lua_proc *p)
     if (lua_gethookmask(L) == 0 || fli_load_rlx(&p->runner->late) % AGAIN == 0) lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
-/* Signal handler: runs on the thread that runs the state, between two of its machine instructions. */
+/* Signal handler: interrupts the thread that runs the state, between two machine instructions. */
 static void interrupt(void)
 {
     set_hook(this_thread.running);

@@ -33,9 +33,9 @@
 struct filch_lua;
 struct fli_lua_proc;
 
-/* A step is late when this many checks in a row have found the same step as the check before. The watchdog checks twice
- * per slice, and first finds the step up to half a slice after its beginning. So a late step has run for 1 to 1.5
- * slices. */
+/* A step is late when, after the check that first found it, this many further checks have found it still running. The
+ * watchdog checks twice per slice, and first finds a step up to half a slice after the beginning of the step. So a late
+ * step has run for 1 to 1.5 slices. */
 enum { FLI_LUA_LATE = 2 };
 
 /* One runner for each thread that runs processes or jobs of this host. */
@@ -49,8 +49,9 @@ typedef struct fli_lua_runner {
     /* The process that the thread runs; NULL: none.  writes: the runner's thread.  reads: the watchdog, while it holds
      * the safepoint.  PAIR lua.runs */
     FLI_ATOMIC(struct fli_lua_proc *) proc;
-    /* Number of checks that found the same step as the check before.  writes: the watchdog; the runner's thread, which
-     * sets it to 0 at the beginning of a step.  reads: the watchdog and the runner's thread. */
+    /* Number of checks that have found the present step still running, not counting the check that first found the
+     * step.  writes: the watchdog; the runner's thread, which sets it to 0 at the beginning of a step.  reads: the
+     * watchdog and the runner's thread. */
     FLI_ATOMIC(uint32_t) late;
     uint64_t             seen; /* used by the watchdog only: `step_mark` at its last check */
 } fli_lua_runner;
@@ -74,7 +75,8 @@ filch_err fli_lua_watchdog_init(struct filch_lua *lua);
 void      fli_lua_watchdog_fini(struct filch_lua *lua);
 
 /* Called before and after the Lua part of a step of `p`. In a simulation this step may run inside a send in the step of
- * another process: *before is that other process (otherwise NULL), to be passed to fli_lua_preempt_end(). */
+ * another process. fli_lua_preempt_begin() sets *before to that other process, or to NULL; the caller passes it on to
+ * fli_lua_preempt_end(). */
 void fli_lua_preempt_begin(struct fli_lua_proc *p, struct fli_lua_proc **before);
 void fli_lua_preempt_end(struct fli_lua_proc *p, struct fli_lua_proc *before);
 

@@ -53,8 +53,8 @@ static inline const char *fli_lua_opt_text(lua_State *L, int arg, const char *ot
     return lua_isnoneornil(L, arg) ? otherwise : fli_lua_check_text(L, arg);
 }
 
-/* Works like luaL_checkoption, but compares the whole text: luaL_checkoption accepts "r\0+" as "r". Returns the number
- * of the argument in `words`, whose end is NULL. A missing argument means `otherwise`. */
+/* Works like luaL_checkoption, but compares the whole text: luaL_checkoption accepts "r\0+" as "r". Returns the index
+ * of the text in `words`, which ends with NULL. If the argument is missing, looks for the text `otherwise`. */
 static inline int fli_lua_check_word(lua_State *L, int arg, const char *otherwise, const char *const words[])
 {
     (void)fli_lua_opt_text(L, arg, otherwise); /* refuses a zero byte */

@@ -6,8 +6,8 @@
 
 #include "support/check.h"
 
-/* Number of requests for a block that the allocator still refuses. Lua repeats a refused request once, after a
- * collection. */
+/* How many further requests for a block the allocator refuses. After a refusal Lua runs a collection and repeats the
+ * request once. */
 static int refusals;
 enum { ONE_BLOCK = 2 };
 
