@@ -142,7 +142,7 @@ typedef struct filch_lua_options {
  *
  * If `watch` is FILCH_LUA_WATCH_THREAD, the filch_lua has a watchdog thread, which sleeps while no Lua code runs. No
  * signal handler is installed unless option `signal` is set: then one handler for that signal is installed for the
- * whole program, and the previous handler is restored when the last filch_lua is freed. Use this option if your own
+ * whole program, and the previous handler is restored when the last filch_lua is freed. Set `signal` if your own
  * functions cannot call filch_lua_settle where it is needed.
  *
  * Thread:  any.                                                 Blocks:  never.
@@ -155,7 +155,7 @@ FILCH_LUA_API FILCH_MUST_USE filch_err filch_lua_create(filch_lua **out, const f
 
 /* Frees `lua`. The schedulers on which its processes ran must have been stopped, because they refer to `lua`.
  *
- * Thread:  any, once.                                           Blocks:  until its thread has ended.
+ * Thread:  any, once.                                           Blocks:  until the watchdog thread has ended.
  * Owns:    takes `lua` unless it returns an error.
  * Errors:  FILCH_EINVAL   FILCH_EBUSY  a Lua process is still alive, or code has not been dropped
  */

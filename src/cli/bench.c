@@ -145,8 +145,8 @@ static const mark *find_mark(const char *name)
     return NULL;
 }
 
-/* Parses the command line. Sets chosen[i] for each measurement marks[i] that it names. Returns false after an error
- * message. */
+/* Parses the command line. Sets chosen[i] for each measurement marks[i] that the command line names. Returns false
+ * after an error message. */
 static bool read_line(settings *set, const cli_command *self, int argc, char **argv, bool *chosen)
 {
     cli_args args = { .command = self, .argv = argv, .argc = argc };

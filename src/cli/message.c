@@ -34,8 +34,8 @@ static void open_streams(void)
     streams.ready = fli_output_init(&streams.err, STDERR_FILENO) == FILCH_OK;
 }
 
-/* Writes the text, or drops it if the pipe is still full after WAIT_NS. After a dropped text the next one does not
- * wait, so that a long report is not slower than a short one. */
+/* Writes the text, or drops it if the pipe is still full after WAIT_NS. Once a text has been dropped, no later text
+ * waits, so that the waits of many texts do not add up. */
 static void write_some(fli_output *to, const char *text, size_t size)
 {
     uint64_t now = fli_clock_ns();

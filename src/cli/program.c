@@ -46,8 +46,8 @@ static void first_ended(void *user, filch_pid pid, filch_err error, const filch_
     cli_program_wake(p->wake_pipe[1], FIRST_OVER);
 }
 
-/* Prints a hint with the option that allows the library which an error is about. A library that is not allowed is nil
- * in Lua, and Lua's error text does not name the option. */
+/* Prints a hint if the error is about a library that is not allowed: the option that allows this library. Without the
+ * hint the user would see only Lua's error text, which says that the library is nil. */
 static void hint_at_rights(const cli_program *p, const char *text, size_t size)
 {
     static const struct {

@@ -27,7 +27,7 @@ struct cli_program {
     filch_lua_options lua_options; /* set by the caller; cli_program_open() adds on_failure and on_failure_user */
     int32_t           workers;     /* number of worker threads; 0: one per CPU */
     uint32_t          processes;   /* limit of processes at the same time; 0: a million */
-    uint64_t          stop_ns;     /* time that processes have to end after a signal */
+    uint64_t          stop_ns;     /* how long a stop waits for processes to end by themselves */
 
     filch_sched *sched;
     filch_lua   *lua;

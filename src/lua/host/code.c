@@ -114,7 +114,7 @@ static void evict(struct filch_lua *lua)
             lua->code_count--;
         }
     }
-    /* Sets the number of pieces of code from which add() scans for unused code again: twice the number in use now, at
+    /* Sets how many pieces of code must exist before add() scans for unused code again: twice the number in use now, at
      * least CODES_MAX. */
     lua->code_scan = lua->code_count > CODES_MAX / 2 ? lua->code_count * 2 : CODES_MAX;
     fli_store_rlx(&lua->code_unused, 0);

@@ -166,7 +166,7 @@ static bool encode_next(lua_State *L, open_table *open)
     if (open->length >= 0) {
         if (open->at == open->length) return false;
         if (open->at++ > 0) add(L, ",", 1);
-        /* array_length() has found a value at each place */
+        /* array_length() has found a value at each index, so a missing value means that the table has changed */
         if (lua_rawgeti(L, table, open->at) == LUA_TNIL) (void)fli_lua_refuse_change(L, "json.encode");
         return true;
     }

@@ -265,7 +265,7 @@ static bool push_next(writer *w)
     }
     open->at++;
     if (open->is_array) {
-        /* count_fields() has found a value at each place */
+        /* count_fields() has found a value at each index, so a missing value means that the table has changed */
         if (lua_rawgeti(L, key - 1, (lua_Integer)open->at) == LUA_TNIL)
             (void)fli_lua_refuse_change(L, "msgpack.encode");
         return true;

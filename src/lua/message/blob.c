@@ -45,8 +45,8 @@ static fli_lua_blob **to_holder(lua_State *L, int index)
     return is ? lua_touserdata(L, index) : NULL;
 }
 
-/* Returns the blob at `index`, or NULL if the value is not a blob, or is a blob that the collector has finalized: a
- * table with weak keys has it for a moment longer. Raises no error. */
+/* Returns the blob at `index`. Returns NULL if the value is not a blob, or if the collector has finalized it: a program
+ * can still get such a value from a table with weak keys. Raises no error. */
 static fli_lua_blob *to_blob(lua_State *L, int index)
 {
     fli_lua_blob **holder = to_holder(L, index);

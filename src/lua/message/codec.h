@@ -53,7 +53,7 @@ typedef struct fli_lua_bytes {
     bool                      hand_over; /* streams and requests may be written (in values for upgraded code) */
     struct fli_lua_functions *functions; /* the functions written so far; NULL: functions are refused */
     bool                      joined;
-    bool                      lent;    /* the payload of fli_lua_pack() refers to bytes that nobody has copied yet */
+    bool                      lent;    /* the payload of fli_lua_pack() is lent: nobody has copied its bytes yet */
     struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */
     filch_data                payload; /* `at` and `refs` in one payload; valid if `joined` */
@@ -95,10 +95,11 @@ bool fli_lua_encode_variable(lua_State *L, int index, int i, const char *root, f
 bool fli_lua_pack(lua_State *L, int index, const char *root, fli_lua_bytes *bytes, filch_data *out,
                   fli_lua_refusal *why);
 
-/* Sets the attached blocks to which values may refer that this thread reads next; NULL: none. */
+/* Sets the attached blocks for the values that this thread reads next: those values may refer to these blocks. NULL:
+ * there are no attached blocks. */
 void fli_lua_attach(const fli_lua_refs *refs);
-/* Sets the functions to which values may refer that this thread reads next: the list at stack index `list`. The first
- * element of the list is the function with number 0. */
+/* Sets the list of functions for the values that this thread reads next: those values may refer to the functions in the
+ * list at stack index `list`. The first element of the list is the function with number 0. */
 void fli_lua_attach_functions(int list);
 /* Reads one value from *at and sets the i-th upvalue of the function at `index` to it. Moves *at behind the value.
  * Returns false if the bytes are not valid. */

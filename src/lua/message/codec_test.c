@@ -366,8 +366,8 @@ static int read_on_a_full_stack(lua_State *state)
     return 0;
 }
 
-/* Reads `bytes` while only `left` more values fit on the stack. Returns true if reading raises a memory error. It must
- * not report malformed bytes instead. */
+/* Reads `bytes` while only `left` more values fit on the stack. Returns true if reading raises a memory error. Reading
+ * must not report malformed bytes instead. */
 static bool reading_raises(const uint8_t *bytes, size_t size, int left)
 {
     full_read read = { .bytes = bytes, .size = size, .left = left };

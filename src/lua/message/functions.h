@@ -53,8 +53,8 @@ bool fli_lua_variable_add(fli_lua_functions *functions, const void *id, uint32_t
  * none. */
 int fli_lua_env_of(lua_State *L, int index);
 
-/* fli_lua_code_wrap() makes a block that can be attached to a message from `code`; it takes the caller's reference to
- * the code, also on failure. fli_lua_code_unwrap() returns the code of such a block, or NULL for any other block. */
+/* fli_lua_code_wrap() makes a block of `code` that can be attached to a message; it takes the caller's reference to the
+ * code, also on failure. fli_lua_code_unwrap() returns the code of such a block, or NULL for any other block. */
 filch_err              fli_lua_code_wrap(struct filch_lua_code *code, filch_data *out);
 struct filch_lua_code *fli_lua_code_unwrap(const filch_data *data);
 

@@ -43,8 +43,8 @@ bool fli_lua_message_join_refs(uint8_t *bytes, size_t size, fli_lua_refs *refs, 
 /* Returns the blocks attached to a payload, or NULL if there are none. */
 const fli_lua_refs *fli_lua_message_refs(const filch_data *data);
 
-/* Returns the bytes of a payload, of its list of blocks, and of all blocks that it refers to: the memory that it keeps
- * alive. */
+/* Returns the number of bytes that a payload keeps alive: its own bytes, its list of blocks, and all blocks that it
+ * refers to. */
 size_t fli_lua_message_weight(const filch_data *data);
 
 #endif

@@ -86,10 +86,10 @@ void fli_lua_budget_walk(lua_State *L);
 /* For the allocator (fli_lua_heap.may_grow), called when a Lua stack grows. Returns false, so that Lua raises an error,
  * if the stack doubles and the budget is spent: the step is late and has used `runaway_ns` of processor time since it
  * last checked the budget, or, in a simulation, the stack has doubled several times in a row within one call. Also
- * returns false if the stack doubles in a job that was asked to stop. Needed because stock Lua calls only the
- * allocator, and neither a hook nor a function of Filch, while it looks for the function at the end of a chain of
- * __call metamethods. The chain may be a circle, and each element moves the values on the stack by one slot, so the
- * time grows with the square of the stack's size. */
+ * returns false if the stack doubles in a job that was asked to stop. This check is needed for a chain of __call
+ * metamethods. While stock Lua looks for the function at the end of the chain, it calls the allocator, but neither a
+ * hook nor a function of Filch. The chain may be a circle, and each element moves the values on the stack by one slot,
+ * so the time grows with the square of the stack's size. */
 bool fli_lua_budget_may_grow(fli_lua_heap *heap, size_t old_size, size_t size);
 
 /* Raises an error unless the value at `index` is a table or has metamethods by which it can be read like a table.

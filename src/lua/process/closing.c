@@ -29,8 +29,8 @@ static bool is_stopped(lua_State *L, int index)
     return lua_islightuserdata(L, index) && lua_touserdata(L, index) == &stopped_key;
 }
 
-/* Pushes argument `n` of the function that the hook has found, or nil. Extra arguments of a function in Lua are its
- * varargs, or the temporary values after its parameters. */
+/* Pushes argument `n` of the function that the hook has found, or nil. lua_getlocal finds arguments beyond the
+ * parameters of a function in Lua as its varargs, or as the temporary values after its parameters. */
 static void push_argument(lua_State *L, lua_Debug *ar, int n)
 {
     bool dots = ar->isvararg != 0 && *ar->what != 'C' && n > ar->nparams;
@@ -44,7 +44,7 @@ static bool closes(lua_State *L, int handler, int object)
 }
 
 /* Adds the object at index `object` to the list. Stores also the error at index `object` + 1, unless it is the error
- * that has stopped the handler before. */
+ * that stopped the previous handler. */
 static void note(lua_State *L, struct fli_lua_closing *closing, int object)
 {
     closing->found++;
@@ -106,7 +106,7 @@ bool fli_lua_closing_begin(lua_State *L, fli_lua_proc *p, lua_State *co)
     if (closing.found > closing.noted) p->out_of_memory = true;
     if (closing.found == 0 || lua_gettop(co) == 0) return false;
     if (co != L) lua_xmove(co, L, 1);
-    /* Stack: the error. Nothing below allocates memory. */
+    /* The stack holds the error. The rest of this function allocates no memory. */
     if (lua_rawgetp(L, LUA_REGISTRYINDEX, &closing) == LUA_TTABLE) {
         lua_pushnil(L);
         lua_rawsetp(L, LUA_REGISTRYINDEX, &closing);

@@ -19,8 +19,8 @@ static uint32_t count_kept(const fli_lua_proc *p)
 
 bool fli_lua_deferred_cancel_begin(fli_lua_proc *p)
 {
-    /* Returns false, so that the cancel is raised at once, also if the main task waits for a message (`inbox`), because
-     * the task has then compared all kept messages, and none of them matches. */
+    /* If the main task waits for a message (`inbox`), it has compared all kept messages, and none of them matches. So
+     * the cancel is not delayed then. */
     if (!filch_sched_stopping(p->sched) || p->main.inbox || p->main.cancelled) return false;
     uint32_t count = count_kept(p);
     if (count == 0 || fli_lua_rarely(p) == NULL) return false;

@@ -99,8 +99,9 @@ void fli_lua_push_trace(lua_State *L, fli_lua_task *task)
     task->said = size;
 }
 
-/* Pushes the text of the error at index 1. For a table without __tostring: the string in its field `message`, or a text
- * with the type if there is none. For any other value: the result of luaL_tolstring(). Runs in a protected call. */
+/* Pushes the text of the error at index 1. For a table without __tostring: the string in its field `message`, or, if
+ * the field has no string, a text with the type of the error. For any other value: the result of luaL_tolstring(). Runs
+ * in a protected call. */
 static int say(lua_State *L)
 {
     if (luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL && lua_istable(L, 1)) {
@@ -182,16 +183,16 @@ static filch_err end_exit(fli_lua_proc *p)
     return err == FILCH_OK ? FILCH_OK : fail_plain(p, err);
 }
 
-/* What is known of the error of a main task before its __close handlers run: they run after its calls have been left.
- */
+/* The error code and the traceback of the main task's error. They are stored before the pending __close handlers of the
+ * main task run, because the calls that the traceback shows have been left when the handlers run. */
 typedef struct fli_lua_failure {
     filch_err error; /* FILCH_ECANCELLED or FILCH_LUA_EERROR */
     size_t    size;
     char      trace[];
 } fli_lua_failure;
 
-/* Returns what is known of the error of L; NULL if L is the coroutine of another task than the main task, or if the
- * main task has not failed before. */
+/* Returns what is stored of the error of L (see fli_lua_failure); NULL if L is the coroutine of a task other than the
+ * main task, or if the main task has not failed before. */
 static const fli_lua_failure *failure_of(const fli_lua_proc *p, const lua_State *L)
 {
     return L == p->main.L && fli_lua_main_has_failed(p) ? p->rare->failure : NULL;
@@ -208,7 +209,7 @@ static size_t close_and_say(fli_lua_proc *p, lua_State *L, fli_lua_bytes *words)
     fli_store_rlx(&p->running, L);
     bool closed = failure_of(p, L) != NULL && lua_status(L) == LUA_OK;
     if (!p->runaway && !closed) (void)fli_lua_close_thread(p, L); /* afterwards the error is on top of L's stack */
-    /* L's stack is empty if L could not be resumed at all: then closing L has dropped the error. */
+    /* If L could not be resumed at all, closing L has dropped the error, and L's stack is empty. */
     if (!fli_lua_is_final(p) && lua_gettop(L) == 0) add_text(words, "(an error object without a text)");
     else if (!fli_lua_is_final(p)) said = add_error(words, L, p->current);
     fli_store_rlx(&p->running, NULL);
@@ -282,13 +283,13 @@ filch_err fli_lua_error_words(fli_lua_proc *p, lua_State *L, int status, fli_lua
     return error;
 }
 
-/* Pushes on L the error of the main task, which has failed. The main task runs its __close handlers, or is ready to run
- * them: the function that runs them is its outermost call, and has the error as its second value. */
+/* Pushes on L the error of the main task, which has failed, and runs its __close handlers or is ready to run them. The
+ * outermost call of the main task is run_handlers() of closing.c, which has the error as its second value. */
 static void push_error_of_main(fli_lua_proc *p, lua_State *L)
 {
     lua_State *main = p->main.L;
     lua_Debug  first;
-    if (!lua_getstack(main, count_levels(main), &first)) lua_pushvalue(main, -1); /* the call has not begun */
+    if (!lua_getstack(main, count_levels(main), &first)) lua_pushvalue(main, -1); /* run_handlers() has not begun */
     else if (lua_getlocal(main, &first, FLI_LUA_CLOSING_ERROR) == NULL) lua_pushnil(main);
     lua_xmove(main, L, 1);
 }

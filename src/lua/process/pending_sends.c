@@ -37,7 +37,7 @@ static fli_mem mem_of(fli_lua_proc *p)
     return (fli_mem){ .alloc = allocate, .user = &p->heap };
 }
 
-/* Returns the messages of the process that wait. Returns NULL if memory is short. */
+/* Returns the index of the messages that wait for space; creates it if needed. Returns NULL if memory is short. */
 static fli_index *index_of(fli_lua_proc *p)
 {
     fli_lua_rare *rare = fli_lua_rarely(p);

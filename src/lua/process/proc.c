@@ -245,8 +245,7 @@ void fli_lua_close(void *self)
 
 /* ---- stepping ----------------------------------------------------------------------------------------------- */
 
-/* Handles an event that is not a message. Sets *notice if the event is a notice, which was added to the kept
- * messages. */
+/* Handles an event that is not a message. If the event is a notice, adds it to the kept messages and sets *notice. */
 static filch_err take_event(fli_lua_proc *p, const filch_event *event, bool *notice)
 {
     switch (event->type) {
@@ -303,7 +302,7 @@ static fli_lua_task *next_ready(fli_lua_proc *p)
     return task;
 }
 
-/* Resumes one task. Sets *over if the process has ended; then returns the error code of its end. */
+/* Resumes one task. If the process has ended, sets *over and returns the error code of its end. */
 static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
 {
     int results = 0, nargs = task->nargs;
@@ -315,7 +314,8 @@ static filch_err resume(fli_lua_proc *p, fli_lua_task *task, bool *over)
     int status = lua_resume(task->L, NULL, nargs, &results);
     fli_store_rlx(&p->running, NULL);
     if (p->next != NULL && (status == LUA_OK || status == LUA_YIELD)) {
-        /* A __close handler that has yielded from its coroutine has dropped the error of process.upgrade(). */
+        /* The code of the process has been replaced, but the error of process.upgrade() that should end the old code
+         * was dropped: a __close handler has yielded from its coroutine. */
         *over = true;
         return fli_lua_upgrade_end(p);
     }

@@ -35,7 +35,7 @@ typedef enum fli_lua_task_state { FLI_LUA_PARKED, FLI_LUA_READY, FLI_LUA_RUNNING
 
 struct fli_lua_saved;
 
-/* List of entries (fli_lua_entry) of tasks that wait, the first to arrive first: waits.h. */
+/* List of entries (fli_lua_entry) of waiting tasks, in order of arrival: waits.h. */
 typedef struct fli_lua_queue {
     struct fli_lua_entry *first, *last;
 } fli_lua_queue;
@@ -135,7 +135,7 @@ typedef struct fli_lua_proc {
     } counted;
     uint64_t    drawn;    /* in a simulation: state of the random numbers that choose when the process is interrupted */
     uint8_t     why;      /* fli_lua_why */
-    unsigned    no_yield; /* number of nested C calls during which Lua must not yield; one more after an upgrade */
+    unsigned    no_yield; /* nested C calls during which Lua must not yield; process.upgrade() adds one for ever */
     const char *spent;    /* text that says why the budget is spent; NULL: it is not spent */
     const void *stack; /* address on the C stack where this step began, or where the outer step began, if this code runs
                           inside the step of another process; NULL: no step has begun */
@@ -143,8 +143,8 @@ typedef struct fli_lua_proc {
     struct fli_lua_closing *closing_list; /* the handlers that are being noted, see closing.c; NULL: none */
     uint64_t stuck_ns; /* processor time when this step was first late and could not yield; 0: it never was */
     union {
-        /* processor time at which this step last checked its budget while it was late, or, if it has not, at which a
-         * large stack first grew; 0: neither has happened */
+        /* processor time of the latest budget check in this step while the step was late; before the first such check:
+         * of the first doubling of a large stack; 0: neither has happened */
         uint64_t checked_ns;
         uint64_t growths; /* in a simulation: how often a large stack grew within `grown_in` since the hook last ran */
     } stack_growth;
@@ -258,7 +258,7 @@ void fli_lua_want_inbox(fli_lua_proc *p);
 void fli_lua_wake(fli_lua_proc *p, fli_lua_task *task);
 
 /* Called at the beginning of a call that waits, before anything is sent or started. Raises a pending cancel. Raises an
- * error where Lua cannot yield. Clears task->late, which may be set by an earlier wait. */
+ * error where Lua cannot yield. Clears task->late, which an earlier wait may have set. */
 void fli_lua_wait_begin(lua_State *L, fli_lua_proc *p);
 /* Does what fli_lua_wait_begin() does, but leaves a pending cancel pending. */
 void fli_lua_wait_begin_uncancelled(lua_State *L, fli_lua_proc *p);
@@ -270,11 +270,11 @@ bool fli_lua_can_wait(lua_State *L, const fli_lua_proc *p);
 void fli_lua_look_begin(lua_State *L, fli_lua_proc *p);
 /* ---- deferred_cancel.c ---- */
 
-/* Delays the cancel that a stop sends until all messages kept now have been received (see deferred_cancel.c). Returns
+/* Delays the cancel of a stop until all messages that are kept now have been received (see deferred_cancel.c). Returns
  * false if the cancel must be raised at once. */
 bool fli_lua_deferred_cancel_begin(fli_lua_proc *p);
-/* To be called when a kept message has been received. Delivers the delayed cancel after the last message for which it
- * waits. */
+/* Call this function when a kept message has been received. If the delayed cancel waits for no further message, cancels
+ * the main task. */
 void fli_lua_deferred_cancel_read(fli_lua_proc *p);
 /* Cancels the main task now, if its cancel was delayed by fli_lua_deferred_cancel_begin(). */
 void fli_lua_deferred_cancel_end(fli_lua_proc *p);
@@ -349,7 +349,8 @@ static inline bool fli_lua_main_has_failed(const fli_lua_proc *p)
     return p->rare != NULL && p->rare->failure != NULL;
 }
 /* Ends the process: a task has failed with `status`; the error is on top of its stack. If the task has called
- * process.exit, ends the process with its result, or with the error of the main task if that has failed before. */
+ * process.exit, ends the process with the result that process.exit was given, or, if the main task has failed before,
+ * with the error of the main task. */
 filch_err fli_lua_end_failed(fli_lua_proc *p, fli_lua_task *task, int status);
 /* Called when the process is closed: calls on_failure if the runtime has ended the process with an error, as for
  * FILCH_ELINK and FILCH_EOVERFLOW. Does nothing if the process has failed in its own step. */
@@ -378,9 +379,9 @@ enum { FLI_LUA_CLOSING_ERROR = 2 }; /* index of the error on the stack of fli_lu
 /* Returns true if L is being closed and none of its __close handlers runs: the hook of L, which notes the handlers,
  * must stay set. */
 bool fli_lua_closing_notes(lua_State *L);
-/* Runs the handlers, which may wait, and raises the error of the coroutine, or of the last handler that failed. Begins
- * with `called` 0. The stack holds only the list, the error, and a text that is written before an error that is a
- * string. */
+/* Runs the handlers, which may wait, and raises the error of the coroutine, or of the last handler that failed. The
+ * first call has `called` 0, and a stack with three values: the list, the error, and a text. If the raised error is a
+ * string, the text is put in front of it. */
 int fli_lua_closing_go_on(lua_State *L, int status, lua_KContext called);
 /* Does what fli_lua_closing_begin() does for the coroutine of the main task. If there are handlers, makes the main task
  * ready to run them. */

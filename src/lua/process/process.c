@@ -182,8 +182,9 @@ static bool is_waited_for(fli_lua_proc *p, filch_pid to)
     return filch_inspect(p->sched, to, &info) == FILCH_OK && info.overflow == FILCH_OVERFLOW_WAIT;
 }
 
-/* Sends at once if the mailbox has space. If the mailbox is full, its policy is that senders wait, and the task can
- * wait, the send becomes a yield with `tag`, which is completed when there is space. Sets *waits in that case. */
+/* Sends at once if the mailbox has space. If the mailbox is full and has the policy that senders wait, and if the task
+ * can wait, the send becomes a yield with `tag`, which is completed when there is space. Sets *waits if the send has
+ * become a yield. */
 static filch_err send_or_wait(lua_State *L, fli_lua_proc *p, filch_pid to, filch_data data, uint64_t tag, bool *waits)
 {
     filch_err err = filch_send(p->sched, to, data);

@@ -81,8 +81,8 @@ bool fli_lua_take_oldest(lua_State *L, fli_lua_proc *p)
 
 /* ---- patterns --------------------------------------------------------------------------------------------------- */
 
-/* Adds the function at stack index `pattern` to TESTS, and the value at `value` as its argument. It is called after the
- * rest of the pattern has matched. */
+/* Adds the function at stack index `pattern` to TESTS, and the value at `value` as its argument. The function is called
+ * after the rest of the pattern has matched. */
 static void add_test(lua_State *L, int pattern, int value)
 {
     lua_Integer open = lua_tointeger(L, OPEN);

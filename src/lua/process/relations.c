@@ -30,7 +30,7 @@ enum { RELATION_BYTES = 160 };
 
 /* ---- the memory of relations ------------------------------------------------------------------------------------ */
 
-/* Returns how many bytes the relations take that this process has made. */
+/* Returns how many bytes are taken by the relations that this process has made. */
 static uint64_t made_bytes(const fli_lua_proc *p)
 {
     filch_info info = { .size = sizeof info };
@@ -86,8 +86,9 @@ static bool is_self(const fli_lua_proc *p, filch_pid pid)
     return pid.node == p->self.node && pid.serial == p->self.serial;
 }
 
-/* Returns true if other processes have given `pid` so many relations that this process may not give it another name,
- * membership or deadline. The other process is not charged for them: it could end because of that. */
+/* Returns true if other processes have given `pid` so many relations that this process may not give `pid` another name,
+ * membership or deadline. The limit is needed because such relations are not charged to `pid`: a charge could end `pid`
+ * because of what other processes do. */
 static bool is_full(const fli_lua_proc *p, filch_pid pid)
 {
     filch_info info = { .size = sizeof info };
@@ -102,7 +103,8 @@ static int return_full(lua_State *L)
     return 2;
 }
 
-/* Charges the process for what its relations take now and did not take `before`. */
+/* Charges the process for the growth of its relations: `before` is how many bytes they took before the call that made a
+ * relation. */
 static bool charge_growth(fli_lua_proc *p, uint64_t before)
 {
     uint64_t now = made_bytes(p);
@@ -137,9 +139,10 @@ static int go_on_terminate(lua_State *L, int status, lua_KContext unused)
     return fli_lua_return(L, filch_terminate(fli_lua_need_process(L)->sched, fli_lua_check_pid(L, 1)));
 }
 
-/* process.terminate() has no entry (host/entries.h), which could pause the caller: a program that starts processes with
- * endless loops, and terminates each at once, must not be paused before it terminates the loop that it has just
- * started, or the loops pile up. So this function checks the budget itself, if reading the name may take long. */
+/* The entry of process.terminate() does not check the budget (fli_lua_brief() in host/entries.h), because such a check
+ * could pause the caller. A program that starts processes with endless loops, and terminates each at once, must not be
+ * paused before it terminates the process that it has just started: otherwise the loops pile up. So this function
+ * checks the budget itself, but only if reading the name may take long. */
 static int process_terminate(lua_State *L)
 {
     if (lua_type(L, 1) == LUA_TSTRING && lua_rawlen(L, 1) > BRIEF_NAME) fli_lua_budget_enter(L, 0, go_on_terminate);

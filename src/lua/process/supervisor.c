@@ -83,7 +83,7 @@ static filch_err on_answer(const ask *a, const filch_data *answer, filch_out *ou
     filch_err error = filch_kind_of(answer) == FILCH_KIND_INT ? (filch_err)filch_as_int(answer) : FILCH_OK;
     if (error != FILCH_OK) return fail_with(a, error, out);
     if (a->kind != ASK_UP) return filch_done(out, *answer);
-    /* The link is made after all children are up. If it was made earlier, a failed start would end the caller by the
+    /* The link is made after all children are up. If it were made earlier, a failed start would end the caller by the
      * link; but supervisor.start must return an error instead. */
     if (a->links) {
         error = filch_link(filch_out_sched(out), a->waiter, a->supervisor);

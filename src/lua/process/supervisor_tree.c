@@ -192,8 +192,8 @@ static double read_number(lua_State *L, const char *field, double low, double hi
 static void read_supervisor(lua_State *L, reader *r, int index, supervisor_node *out);
 static void read_child(lua_State *L, reader *r, int index, const char *by_default, filch_child *out);
 
-/* Pushes the next field with a text as key, of the table at `index`: key and value. Other keys are skipped if `list`;
- * otherwise they raise an error. Returns false if there is no further field. */
+/* Pushes the key and the value of the next field of the table at `index` whose key is a text. A field with another key
+ * is skipped if `list`; otherwise it raises an error. Returns false if there is no further field. */
 static bool next_field(lua_State *L, int index, bool list)
 {
     while (lua_next(L, index) != 0) {

@@ -163,8 +163,9 @@ static int process_upgradable(lua_State *L)
     return 1;
 }
 
-/* Logs that processes cannot be upgraded to the newest version of the file. Logs one line per version, for the first
- * process that fails. The script chooses `why`, and the file its path, so both are escaped. */
+/* Logs that a process could not be upgraded to the newest version of the file. Logs only one line per version, for the
+ * first process whose upgrade fails. `why` contains words of the script, and the path may contain any characters, so
+ * both are escaped. */
 static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *why)
 {
     char     line[640], path[200], reason[300];
@@ -180,9 +181,9 @@ static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *w
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    /* A task other than the main task only returns: `outdated` stays set, and the main task checks for new code
-     * later. A receive in a __close handler of a failed main task does not upgrade the process, which would hide the
-     * failure. */
+    /* In a task other than the main task this function only returns: `outdated` stays set, and the main task checks for
+     * new code later. It also only returns if process.receive was called by a __close handler after the main task has
+     * failed, because an upgrade would hide the failure. */
     if (p->current != &p->main || fli_lua_main_has_failed(p)) return;
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;

@@ -30,7 +30,7 @@
 
 typedef struct fli_lua_job {
     struct fli_lua_job *next, *prev;    /* list of all jobs of the host, under the host's lock */
-    struct fli_lua_job *sister, **link; /* list of all jobs for which the process `self` waits */
+    struct fli_lua_job *sister, **link; /* list of all jobs that the process `self` waits for */
     fli_lua_start       start;
     fli_lua_bytes       bytes;   /* bytes that `start` refers to */
     size_t              charged; /* bytes charged to the heap of the process that waits */
@@ -44,10 +44,11 @@ typedef struct fli_lua_job {
     /* 1 if the result is no longer wanted.  writes: the process.  reads: the thread that runs the job. The flag is only
      * a request to end soon, so it orders no other memory access. */
     FLI_ATOMIC(uint32_t) stop;
-    /* 1 if the pool has begun the job, or if the process has stopped waiting before that. The thread that sets it first
-     * may use and free the arguments.  writes: the thread of the pool, and the process, by a swap. The swap orders no
-     * other memory access: before it, the queue of the pool has passed on the job, and after it the other thread
-     * accesses the job only to free it (PAIR lua.job). */
+    /* 1 if the pool has begun the job, or if the process has stopped waiting before that. The thread that sets
+     * `claimed` first may use and free the arguments.  writes: the thread of the pool, and the process, by a swap. The
+     * swap orders no other memory access: the queue of the pool orders what the process wrote before what the thread of
+     * the pool reads, and the thread that swaps second does not access the arguments until the job is freed (PAIR
+     * lua.job). */
     FLI_ATOMIC(uint32_t) claimed;
 } fli_lua_job;
 
@@ -164,7 +165,7 @@ static filch_err refuse(const fli_lua_job *job, int status, filch_data *result)
     return err != FILCH_OK ? err : FILCH_LUA_EMEMORY;
 }
 
-/* Runs the function of a job. Resumes it at once if it pauses, which it does after a stack has moved (moves.h). */
+/* Runs the function of a job. The function pauses after a stack has moved (moves.h); it is then resumed at once. */
 static int resume_job(fli_lua_proc *p, int *count)
 {
     int status, nargs = lua_gettop(p->L) - 1;

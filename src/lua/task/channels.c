@@ -244,9 +244,9 @@ static int push_served(lua_State *L, fli_lua_wait *wait)
     return wait->style == AS_SELECT ? 3 : wait->style == AS_RECEIVE ? 2 : 1;
 }
 
-/* Continues a call that waited. If another task has ended the wait, returns its result, even if this task was cancelled
- * or the timeout has passed; the next wait then raises the cancel. Otherwise, if the call also waits for messages, a
- * message is there and the task was not cancelled, returns the message, even if the timeout has passed. */
+/* Continues a call that waited. If another task has ended the wait, returns the result of the call, even if this task
+ * was cancelled or the timeout has passed; the next wait then raises the cancel. Otherwise, a call that also waits for
+ * messages returns a message if one is there, even if the timeout has passed, but not if the task was cancelled. */
 static int resume_wait(lua_State *L, int status, lua_KContext until_ns)
 {
     (void)status;
@@ -349,7 +349,7 @@ static int channel_room(lua_State *L)
 {
     const channel *ch = check_channel(L, 1);
     lua_Integer    receivers = length(&ch->receivers), room = ch->capacity - ch->count;
-    /* the sum is not a lua_Integer if the capacity is the largest integer */
+    /* the sum of both may be too large for a lua_Integer, because the capacity may be the largest integer */
     if (receivers > LUA_MAXINTEGER - room) receivers = LUA_MAXINTEGER - room;
     lua_pushinteger(L, ch->closed ? 0 : receivers + room);
     return 1;
@@ -499,7 +499,7 @@ static int wait_for_cases(lua_State *L, fli_lua_proc *p, lua_Integer count, lua_
     fli_lua_wait_begin(L, p);
     fli_lua_wait *wait = fli_lua_wait_push(L, p, (size_t)count);
     wait->style = AS_SELECT;
-    /* all values before the first queue is entered, because storing a value may raise an error */
+    /* stores all values before the wait enters the first queue, because storing a value may raise an error */
     for (lua_Integer i = 1; i <= count; i++) offer_value(L, wait, i);
     for (lua_Integer i = 1; i <= count; i++) enter_case(L, wait, i);
     return resume_wait(L, LUA_OK, until_ns);

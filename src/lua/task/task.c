@@ -69,9 +69,9 @@ static void keep_results(lua_State *L, fli_lua_task *task)
     lua_setiuservalue(L, 1, RESULTS);
 }
 
-/* Called when the function of the task has returned or failed. An error of the function ends the process, unless
- * another task waits for this task now and gets the error, or this task was cancelled. A task whose wait for this task
- * has ended before, by a timeout or a cancel, does not count. */
+/* Called when the function of the task has returned or failed. An error of the function ends the process, unless this
+ * task was cancelled, or another task is waiting for this task now and gets the error. A task that has given up its
+ * wait for this task, because of a timeout or a cancel, does not get the error. */
 static int end_body(lua_State *L, int status, lua_KContext ctx)
 {
     (void)status;
@@ -84,8 +84,8 @@ static int end_body(lua_State *L, int status, lua_KContext ctx)
     while (task->waiters.first != NULL) {
         fli_lua_entry *entry = task->waiters.first;
         fli_lua_entry_leave(entry);
-        /* `open` counts the unfinished tasks of a task.all. The task that called task.all is woken only when the last
-         * of them ends or one fails, because at each wake-up it walks over all of them. */
+        /* `open` counts the unfinished tasks of a task.all. Each wake-up of the task that called task.all walks over
+         * all of its tasks, so it is woken only when the last of these tasks ends, or when one of them fails. */
         if (entry->wait->open > 0) entry->wait->open--;
         if (task->failed || entry->wait->open == 0) fli_lua_wake(p, entry->wait->task);
     }
