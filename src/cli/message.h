@@ -16,10 +16,10 @@ typedef enum cli_ink { CLI_PLAIN, CLI_RED, CLI_GREEN, CLI_FAINT, CLI_BOLD } cli_
  * if `file` is no terminal with colours or if NO_COLOR is set. */
 const char *cli_ink_on(FILE *file, cli_ink ink);
 
-/* Prints text on standard error. If standard error is a full pipe, waits at most 0.1 s and then drops the text, so that
- * a program that does not read its end of the pipe cannot keep this program alive. Everything that is printed after a
- * signal, or while processes run, is printed with these functions. Only the main thread calls them; workers use
- * filch_lua_log. */
+/* Prints text on standard error. If standard error is a full pipe, waits at most 0.1 s and then drops the text; once a
+ * text has been dropped, no later text waits. So a program that does not read its end of the pipe cannot keep this
+ * program alive. Everything that is printed after a signal, or while processes run, is printed with these functions.
+ * Only the main thread calls them; workers use filch_lua_log. */
 void cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints a line "filch: ..." on standard error. Control characters are escaped: file names and error texts are not
  * chosen by this program, and must not look like further lines. */

@@ -169,8 +169,8 @@ static bool read_more(repl *r)
     return false;
 }
 
-/* Returns the next line without its newline; the text is valid until the next call. Returns NULL at the end of the
- * input or after a signal. */
+/* Returns the next line without its newline; the text is valid until the next call. Returns NULL after a signal, or if
+ * no text is left and read_more() returns false. */
 static char *next_line(repl *r)
 {
     r->read_size -= r->line_size;

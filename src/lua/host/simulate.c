@@ -21,7 +21,7 @@ typedef struct trial {
     filch_lua_code                *code;
     const filch_lua_spawn_options *options;
     filch_sched                   *sched;
-    filch_sim_fn                   check; /* the check function of the caller */
+    filch_sim_fn                   check; /* not used */
     bool                           ended;
 } trial;
 

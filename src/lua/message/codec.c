@@ -213,7 +213,8 @@ static inline void put_tag(fli_lua_bytes *bytes, unsigned tag)
     bytes->at[bytes->size++] = (uint8_t)tag;
 }
 
-/* Copies up to 64 bytes without calling memcpy: the beginning and the end are copied in pieces that may overlap. */
+/* Copies up to 64 bytes in pieces of fixed sizes, for which the compiler makes no call of memcpy. The last piece may
+ * overlap the piece before it. */
 static inline void put_short(fli_lua_bytes *bytes, const char *from, size_t size)
 {
     uint8_t *to = bytes->at + bytes->size;

@@ -8,8 +8,8 @@
 
 #include "lua/process/proc.h"
 
-/* Returns the next message among the events that is not a reply. Passes replies to the tasks that wait for them, and
- * drops replies that no task waits for. */
+/* Returns the next new message for the Lua program, or NULL. Before that message, passes replies to the tasks that wait
+ * for them, drops replies that no task waits for, and sets p->outdated if a message says that a file has changed. */
 static const filch_event *next_new(fli_lua_proc *p)
 {
     for (; p->event_at < p->event_count; p->event_at++) {
@@ -56,7 +56,7 @@ static fli_lua_saved *try_reserve(fli_lua_heap *heap, size_t size)
     return saved;
 }
 
-/* As try_reserve(), but collects the garbage of the process before it gives up. */
+/* Does what try_reserve() does, but collects the garbage of the process before it gives up. */
 static fli_lua_saved *reserve(fli_lua_proc *p, size_t size)
 {
     fli_lua_saved *saved = try_reserve(&p->heap, size);

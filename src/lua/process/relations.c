@@ -285,7 +285,7 @@ static int process_unwatch(lua_State *L)
                         "the process does not watch this group");
 }
 
-/* process.members(group) -> a list of pids, in the order in which they joined. */
+/* process.members(group) -> a list of pids, in the order in which the processes joined. */
 static int process_members(lua_State *L)
 {
     fli_lua_proc *p = fli_lua_need_process(L);

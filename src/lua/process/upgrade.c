@@ -181,9 +181,9 @@ static void log_failure(const fli_lua_proc *p, fli_lua_file *file, const char *w
 
 void fli_lua_upgrade_look(lua_State *L, fli_lua_proc *p)
 {
-    /* In a task other than the main task this function only returns: `outdated` stays set, and the main task checks for
-     * new code later. It also only returns if process.receive was called by a __close handler after the main task has
-     * failed, because an upgrade would hide the failure. */
+    /* Does nothing in a task other than the main task: `outdated` stays set, and the main task checks for new code
+     * later. Also does nothing if process.receive was called by a __close handler after the main task has failed,
+     * because an upgrade would hide the failure. */
     if (p->current != &p->main || fli_lua_main_has_failed(p)) return;
     p->outdated = false;
     fli_lua_file *file = p->subscribed ? fli_lua_file_outdated(p, true) : NULL;

@@ -34,7 +34,7 @@ static char upper(char c)
 }
 
 /* Applies `map` to the string at stack index 1, in chunks; the result so far is at index 2. Returns the position to
- * continue at: the size of the string at the end, or less, with *pause set, if the process should yield. */
+ * continue at. If the process should yield, sets *pause; otherwise the position is the size of the string. */
 static size_t map_chunks(lua_State *L, size_t at, char (*map)(char c), bool *pause)
 {
     size_t        size;
