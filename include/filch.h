@@ -388,11 +388,11 @@ typedef enum filch_event_type {
     FILCH_EVENT_CANCEL = 3,  /* a request to end: clean up and return filch_done. Delivered before every other event,
                                 with one exception: during a stop, a cancel from the stop or from the supervisor comes
                                 after the messages in the mailbox (filch_sched_stop). `error` is the reason: after
-                                filch_cancel_with, the reason of that call; otherwise that of a cancelled scope of the
-                                process, as filch_ctx_cancelled returns it; otherwise FILCH_ECANCELLED. After
-                                filch_cancel_with, `from` is the process that cancelled, and `data` is the `deadline_ns`
-                                of that call (filch_as_int), which counts from the call, not from this event; it is 0
-                                also if that call gave FILCH_FOREVER (no deadline) */
+                                filch_cancel_with, the reason of that call; otherwise, if a scope of the process is
+                                cancelled, the reason that filch_ctx_cancelled returns; otherwise FILCH_ECANCELLED.
+                                After filch_cancel_with, `from` is the process that cancelled, and `data` is the
+                                `deadline_ns` of that call (filch_as_int), counted from the call, not from this event.
+                                `data` is 0 if that call had no deadline (FILCH_FOREVER) */
     FILCH_EVENT_DROPPED = 4, /* the mailbox policy dropped messages; `data` is the number of messages dropped since the
                                 last event of this type */
     /* Notices. Like completions, notices are delivered before messages, also to a process that waits (filch_wait). If
@@ -425,13 +425,13 @@ typedef filch_err (*filch_init_fn)(void *self, const filch_ctx *ctx, const char 
 
 /* Advances the instance by the events that arrived. At its end the step chooses a status with one of filch_continue,
  * _wait, _idle, _done, _upgrade and returns what that function returned. A step that returns an error ends its process
- * with that error; one that returns FILCH_OK without a status ends it with FILCH_ENOSTATUS. The first step of a process
- * may have no events. The steps of one process never run on two threads at
- * once. A step must not block.
+ * with that error; a step that returns FILCH_OK and has chosen no status ends its process with FILCH_ENOSTATUS. The
+ * first step of a process may have no events. The steps of one process never run on two threads at once. A step must
+ * not block.
  *
  * A step gets at most batch_max events: cancels, then completions and notices, then messages. However many completions
  * and notices arrive, of any two successive steps at least one gets the oldest waiting message. This rule does not
- * count steps after filch_wait, which get no messages, and, if batch_max is 1, steps that get a cancel. */
+ * count a step after filch_wait, because it gets no messages, and, if batch_max is 1, a step that gets a cancel. */
 typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t count, filch_out *out);
 
 /* Releases what the instance holds. Called exactly once for each instance after a successful init, never during its
@@ -439,9 +439,8 @@ typedef filch_err (*filch_step_fn)(void *self, const filch_event *events, size_t
 typedef void (*filch_close_fn)(void *self);
 
 /* Inside `close`: returns the error with which the process ends, as on_exit gets it. FILCH_OK: the process ends without
- * an error, or the instance was replaced by filch_upgrade, or the call is not inside `close`. The `close` of an
- * instance that filch_upgrade made and filch_fail discards in the same step gets the error that was passed to
- * filch_fail.
+ * an error, or the instance was replaced by filch_upgrade, or the call is not inside `close`. If one step calls
+ * filch_upgrade and then filch_fail, the `close` of the new instance gets the error that was passed to filch_fail.
  *
  * Thread:  only inside `close`.                                 Blocks:  never.
  * Owns:    nothing.
@@ -450,9 +449,9 @@ typedef void (*filch_close_fn)(void *self);
 FILCH_API filch_err filch_close_error(const filch_sched *sched);
 
 /* Inside `close`: tells the scheduler that the instance has got `count` messages in its steps and has not used them,
- * for example because it kept them for later. They are counted like messages that were left in the mailbox: in
- * filch_stats.undelivered, and during a stop in filch_report.unread and in the filch_loss of the process. Several calls
- * add up.
+ * for example because it kept them for later. These messages are counted like messages that are in the mailbox when the
+ * process ends: in filch_stats.undelivered, and during a stop in filch_report.unread and in the filch_loss of the
+ * process. Several calls add up.
  *
  * Thread:  only inside `close`.                                 Blocks:  never.
  * Owns:    nothing.
@@ -555,22 +554,22 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn(filch_sched *sched, const filch_t
  *
  * Thread:  any, also inside steps and handlers.                 Blocks:  never.
  * Owns:    copies or shares `data` (see filch_data); takes the memory of a filch_move when it returns FILCH_OK.
- * Errors:  FILCH_EDEAD     no such process, or its host is gone (counted)
+ * Errors:  FILCH_EDEAD     no such process, or its host is gone (adds to filch_stats.undelivered)
  *          FILCH_EFOREIGN  a pid of another scheduler, no route
  *          FILCH_EFULL     at the mailbox limit                 FILCH_EDROPPED  at the limit, policy is drop newest
  *          FILCH_ETOOBIG   `data` is larger than option `payload_max`, or than the whole mailbox may hold
  *          FILCH_ENOMEM    FILCH_EINVAL
- *          FILCH_ECLOSED   the scheduler is stopping (sends inside steps still work, so that processes can finish), or
- * the host of `to` is stopping
+ *          FILCH_ECLOSED   the scheduler is stopping (sends inside steps still work, so that processes can
+ *                          finish), or the host of `to` is stopping
  */
 FILCH_INLINE FILCH_MUST_USE filch_err filch_send(filch_sched *sched, filch_pid to, filch_data data);
 
 /* Cancels `pid`: the process gets a FILCH_EVENT_CANCEL, before all other events, even if its mailbox is full. A second
  * cancel before the first was delivered adds no event, but the step that gets the first cancel sees the memory that was
  * written before the second call (see "Memory order" above). During a stop, the stop and filch_cancel together deliver
- * only one cancel to a process: if the cancel that the stop sends is still behind messages, filch_cancel moves it to
- * the front; if it was delivered, filch_cancel has no effect. A cancel completes no yield: outstanding yields stay
- * outstanding until they are completed or `pid` ends.
+ * only one cancel to a process: if the cancel of the stop is still behind messages, filch_cancel moves that cancel to
+ * the front; if the cancel of the stop was delivered, filch_cancel has no effect. A cancel completes no yield:
+ * outstanding yields stay outstanding until they are completed or `pid` ends.
  *
  * A cancel of a process of another host (filch_node_add) acts as filch_cancel_with without a deadline: it needs memory,
  * and each call adds one event, also during a stop.
@@ -607,10 +606,12 @@ typedef struct filch_info {
     uint64_t    dropped;  /* messages that the mailbox policy of the process has dropped so far */
     int32_t     overflow; /* filch_overflow: what happens to a message that exceeds the limit */
     uint32_t    spare;    /* 0 */
-    /* about how many bytes the relations take that the process has made: monitors and links, and its names, group
-     * memberships, watches and deadlines. A monitor counts for the process that monitors */
+    /* approximate number of bytes of the relations that the process itself has made: monitors, links, names, group
+     * memberships, watches and deadlines. A monitor counts for the process that monitors, a link for process `a` of
+     * filch_link */
     uint64_t relation_bytes;
-    uint64_t given_bytes; /* the same of names, group memberships, watches and deadlines that others gave the process */
+    uint64_t given_bytes; /* approximate number of bytes of the names, group memberships, watches and deadlines that
+                             other processes and foreign threads have given the process */
 } filch_info;
 
 /* Reports the state of one process.
@@ -626,10 +627,9 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
 /* The functions by which a step chooses its status. If a step calls several, the last call counts. The step returns the
  * value that this call returned.
  *   continue  the process is ready again at once; other processes still get their turn (docs/ARCHITECTURE.md, fairness)
- *   wait      no step until one of its yields completes (or a cancel or notice comes), and FILCH_ENOYIELD ends the
- *             process if none is outstanding: the next step gets completions,
- *             cancels and notices only. Messages queue up meanwhile, and are delivered after a step that chose another
- *             status
+ *   wait      no step until a yield of the process completes, or a cancel or notice comes. The next step gets
+ *             completions, cancels and notices only; messages stay in the mailbox until a step chooses another status.
+ *             If no yield is outstanding, the process ends with FILCH_ENOYIELD
  *   idle      no step until any event arrives
  *   done      ends the process; `result` goes to on_exit and to the processes that monitor it
  * Whichever status a step chooses, also done, its yields are dispatched after the step. If the step fails (filch_fail,
@@ -639,7 +639,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_inspect(filch_sched *sched, filch_pid p
  * Owns:    done copies or shares `result`, and takes a filch_move when it returns FILCH_OK.
  * Errors:  FILCH_EINVAL out is NULL; done also FILCH_ENOMEM, FILCH_ETOOBIG. If the step returns such an error, its
  *                       process ends with that error.
- *          FILCH_ESTATE called after the step is over, if the call would have to take or free memory (otherwise such a
+ *          FILCH_ESTATE called after the step is over, if the call would have to take or free memory (any other late
  *                       call has no effect). Also: continue, wait or idle after filch_upgrade in the same step; the
  *                       upgrade stays chosen, unless the step returns this error
  */
@@ -695,8 +695,8 @@ FILCH_API const filch_ctx *filch_out_ctx(const filch_out *out);
 FILCH_INLINE filch_sched  *filch_out_sched(const filch_out *out);
 
 /* Returns 1 if the step has sent `send_budget` messages or more, or if other workers send to the same processes at the
- * same time, otherwise 0. The result is a hint to return filch_continue soon, so that the receivers run: messages that
- * are read while they are still in the cache cost less.
+ * same time, otherwise 0. A result of 1 is a hint to return filch_continue soon, so that the receivers run: messages
+ * that are read while they are still in the cache cost less.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -719,7 +719,7 @@ FILCH_API const filch_data *filch_ctx_value(const filch_ctx *ctx, const char *ke
 
 /* Adds one named value in front of the chain of values `parent` (NULL: none) and sets *out to the longer chain. A chain
  * never changes, so any number of processes can share it. A process that is spawned with a chain in
- * filch_spawn_options.values has its values, and passes them on to its children.
+ * filch_spawn_options.values has the values of the chain, and passes the chain on to its children.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    copies `key`, keeps `data` (as filch_keep), holds `parent`; gives *out one reference.
@@ -829,8 +829,8 @@ enum {
  *                 ticks are merged, `data` is their number
  *   timer cancel  completes with 1 if timer or ticker `id` of this process was stopped before it fired (again), else 0.
  *                 A message that the timer had sent before still arrives, after this completion
- * Timers end with their process. If timers are due close together and a runtime has no other work, it wakes to fire
- * them about every 150 us, or every 250 us if more than eight timers were due at once.
+ * Timers end with their process. A scheduler without other work fires timers that are due close together in groups: it
+ * wakes about every 150 us, or every 250 us if more than eight timers were due at once.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    nothing.
@@ -856,16 +856,16 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  * your own and, after filch_sched_stop, free each `arg` that `fn` has not freed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
- * Owns:    lends `arg` until the yield completes; if it is cancelled with data 0, until `fn` has returned.
- *          If the process may end before that, keep `arg` elsewhere.
+ * Owns:    lends `arg` until the yield completes; if the yield is cancelled with data 0, until `fn` has returned.
+ *                   If the process may end before that, do not keep `arg` in its state.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
 
-/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. `fn` is not
- * interrupted: it occupies its thread until it returns, or it may even begin after the timeout; its result is then
- * released. `arg` must stay valid until `fn` has returned, not only until the yield completes; see filch_yield_work for
- * a process that ends first.
+/* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The timeout
+ * does not interrupt `fn`: it occupies its thread until it returns, and may even begin after the timeout. The result of
+ * a late `fn` is released. `arg` must stay valid until `fn` has returned, not only until the yield completes. If the
+ * process ends first, `fn` is still called or leaks its memory as described for filch_yield_work.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until `fn` has returned.
@@ -973,10 +973,10 @@ FILCH_INLINE FILCH_MUST_USE filch_err filch_complete(filch_receiver receiver, ui
 
 /* ---- relations ---------------------------------------------------------------------------------------------- */
 
-/* Processes monitor each other, are linked, and have names. Each operation is a function that any thread may call; most
- * operations are also a yield, and its completion carries what the function would return: the error, and in `data` the
- * result. Relations survive filch_upgrade and are removed when a process ends. Sending a notice (FILCH_EVENT_EXIT,
- * _LINK_DOWN) needs no memory, because its memory was reserved when the relation was made.
+/* Processes monitor each other, are linked, and have names. Each operation is a function that any thread may call. Most
+ * operations also exist as a yield: its completion carries what the function would return, the error in `error` and the
+ * result in `data`. Relations survive filch_upgrade and are removed when a process ends. Sending a notice
+ * (FILCH_EVENT_EXIT, _LINK_DOWN) needs no memory, because its memory was reserved when the relation was made.
  *
  * A black box (option `blackbox`) does not record calls of filch_members; it does record filch_yield_members. */
 
@@ -1005,10 +1005,10 @@ FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid
 /* Links two processes. When one fails (ends with an error), the other ends too, with FILCH_ELINK and the error as its
  * result (filch_as_int). Processes that are linked with that other process then end in turn, with the first error as
  * their result. A process that traps links gets a FILCH_EVENT_LINK_DOWN instead of ending. When one of the two ends
- * without an error, the link is removed and nothing else happens. A process that ends in a step ends with the result of
- * that step, even if a linked process fails meanwhile. Two processes have one link at most: linking again is
- * FILCH_OK and changes nothing. Linking with an ended process has the same effect as if that process failed with
- * FILCH_EDEAD.
+ * without an error, the link is removed and nothing else happens. If a linked process fails during the step in which a
+ * process ends by itself, the process ends with the result of that step. Two processes have one link at most: linking
+ * them again returns FILCH_OK and changes nothing. Linking with an ended process has the same effect as if that process
+ * failed with FILCH_EDEAD.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -1183,7 +1183,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_broadcast(filch_out *out, uint64_
  * Children are stopped one at a time. When the scheduler stops, it cancels the supervisor, not the children; a child
  * gets the messages in its mailbox before the cancel, and a child that ends is not started again. If there is no memory
  * for a cancel, the supervisor terminates the child. When a supervisor is terminated, its children end with it, because
- * they are linked with it. When a process that is linked with a supervisor and is no child of it fails, the supervisor
+ * they are linked with it. If a process fails that is linked with a supervisor but is not its child, the supervisor
  * stops its children and ends with FILCH_ELINK. */
 typedef enum filch_strategy {
     FILCH_ONE_FOR_ONE, /* only the child that ended is restarted */
@@ -1420,7 +1420,8 @@ typedef struct filch_options {
     size_t   size;          /* sizeof(filch_options); a shorter, older struct works too */
     int32_t  workers;       /* number of threads, at most 1024; 0: one per CPU; FILCH_NO_WORKERS: you call filch_tick */
     uint32_t max_processes; /* most processes alive at once, at most 2^31 - 1; 0: 2^26. Each thread that spawns at the
-                               limit may exceed it by one. No spawn is refused while fewer processes are alive */
+                               limit may exceed it by one. No spawn is refused while fewer processes than the limit are
+                               alive */
     filch_alloc_fn  alloc;  /* NULL: malloc and free */
     void           *alloc_user;
     filch_registry *registry;    /* command handlers; NULL: the built-in ones */
@@ -1436,8 +1437,9 @@ typedef struct filch_options {
                                     pause after each; 0: 3 */
     uint32_t spin_yield;         /* after spin_tight: attempts with a sched_yield after each; 0: 12 */
     uint32_t spare;              /* must be 0 */
-    uint64_t search_ns; /* after spin_yield: how long one worker continues to search before it parks; 0: 50 us, and
-                           while wake-ups are far apart shorter searches, with fewer of the attempts above */
+    uint64_t search_ns; /* after spin_yield: how long one worker continues to search before it parks; 0: 50 us; while
+                           wake-ups are far apart, the worker searches for a shorter time, and makes fewer of the
+                           attempts that spin_tight and spin_yield set */
     uint64_t           long_step_ns; /* longer steps are counted and reported; 0: steps are not timed */
     filch_long_step_fn on_long_step;
     void              *on_long_step_user;
@@ -1451,8 +1453,8 @@ typedef struct filch_options {
     uint32_t          blackbox;  /* how many of the last steps of each process are recorded, at most FILCH_BLACKBOX_MAX;
                                     0: none */
     uint32_t spare_too;          /* must be 0 */
-    size_t   memory_max;         /* most bytes that the scheduler may hold from `alloc`; more gives FILCH_ENOMEM;
-                                    0: no limit */
+    size_t   memory_max;         /* most bytes that the scheduler may hold from `alloc`; a call that needs more returns
+                                    FILCH_ENOMEM; 0: no limit */
     filch_failure_fn on_failure; /* NULL: failures are only counted (filch_stats.failed) and reported to on_exit and
                                     relations */
     void        *on_failure_user;
@@ -1544,9 +1546,9 @@ typedef struct filch_report {
     uint64_t           jobs;    /* how many of `stuck` are work functions */
     filch_running_job *running; /* the work functions counted in `jobs`, in the order in which they began */
     size_t             running_count;
-    uint64_t starved; /* how many of `stuck` are steps on a thread that the system did not run for 10 s although it was
-                         ready. Every other step in `stuck` has used 100 ms of CPU time since the deadline, or slept for
-                         100 ms */
+    uint64_t starved; /* how many of `stuck` are steps on a thread that the system did not run for 10 s although the
+                         thread was ready to run. Every other step in `stuck` has used 100 ms of CPU time since the
+                         deadline, or slept for 100 ms */
 } filch_report;
 #define FILCH_REPORT_INIT FILCH_SIZED_INIT(filch_report)
 
@@ -1554,7 +1556,7 @@ typedef struct filch_report {
  * in *report, which may be NULL.
  *
  *   1. Closed to the outside. Sends (also to a name or a group) and spawns by other threads and by other hosts are
- *      refused (FILCH_ECLOSED); completions, cancels and calls that make relations are not. Listeners accept no more
+ *      refused (FILCH_ECLOSED); completions, cancels and calls that make relations still work. Listeners accept no more
  *      connections: an accept stays outstanding.
  *   2. Drain. Each process gets one FILCH_EVENT_CANCEL, after the messages that are in its mailbox; the cancel is the
  *      first event of its step. A process that was spawned with FILCH_SPAWN_SUPERVISED gets the cancel from its
@@ -1583,8 +1585,8 @@ typedef struct filch_report {
  *                           has not returned, or another stop is under way (then at once): the scheduler is still
  *                           alive
  *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
- *                           scheduler: the stop would wait for its own thread. Also if that step ticks, stops,
- *                           simulates or replays another scheduler, in which the call is made
+ *                           scheduler: the stop would wait for its own thread. Also if that step is ticking, stopping,
+ *                           simulating or replaying another scheduler, and the call is made inside that other scheduler
  *          FILCH_EFORKED    called in a fork of the program that created the scheduler: see filch_sched_create
  */
 FILCH_API filch_err filch_sched_stop(filch_sched *sched, uint64_t deadline_ns, filch_report *report);
@@ -1653,8 +1655,8 @@ FILCH_API void filch_report_free(filch_report *report);
  * operation. Without a policy, every operation between hosts is denied. Inside a host everything is allowed, without
  * asking the policy. A call that the policy does not allow returns FILCH_EDENIED.
  *
- * The policy does not apply to a call that is made with the filch_sched of the other host: it counts as a call by a
- * foreign thread of that host.
+ * The policy does not apply to a call that is made with the filch_sched of the other host: such a call counts as a call
+ * by a foreign thread of that host.
  *
  * filch_access describes an operation on a process of another host: */
 typedef struct filch_access {
@@ -1767,8 +1769,8 @@ typedef filch_err (*filch_ask_fn)(filch_sched *sched, filch_pid to, void *arg);
  * requests that only a function can send: filch_child_start_wait calls filch_child_start in this way.
  *
  * Thread:  any but a worker; `ask` runs on a worker, in a step. Blocks:  as filch_call, and until `ask` has returned.
- * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never later. Gives *reply, as
- *          filch_call does.
+ * Owns:    lends `arg` until the call returns: `ask` is called at most once, and never after the call has returned.
+ *          Gives *reply, as filch_call does.
  * Errors:  as filch_call, and what `ask` returns
  */
 FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid to, filch_ask_fn ask, void *arg,
@@ -1780,10 +1782,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_call_with(filch_sched *sched, filch_pid
  * FILCH_ENOMEM the request may still be carried out.
  *
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
- * Owns:    as filch_child_start, but `release` is called exactly once, whatever start returns, unless `sched` or
- *          `child` is NULL; on this thread if no request was sent. Gives *list: return it with filch_drop.
- * Errors:  the supervisor's reply, see filch_child_start; FILCH_EINVAL also if `supervisor` is another process, which
- *          has sent a message in reply to the request; and as filch_call
+ * Owns:    as filch_child_start, but `release` is called exactly once, also if start returns an error, unless `sched`
+ *          or `child` is NULL. If no request was sent, `release` is called on this thread. Gives *list: return it with
+ *          filch_drop.
+ * Errors:  the supervisor's reply, see filch_child_start; FILCH_EINVAL also if `supervisor` is a process that is no
+ *          supervisor and has replied with a message of its own; and as filch_call
  */
 FILCH_API FILCH_MUST_USE filch_err filch_child_start_wait(filch_sched *sched, filch_pid supervisor,
                                                           const filch_child *child, uint64_t deadline_ns,
@@ -1814,7 +1817,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_send_wait(filch_sched *sched, filch_pid
  *
  * Thread:  any but a worker.                                    Blocks:  until it ends, the deadline or stop.
  * Owns:    gives *result: return it with filch_drop.
- * Errors:  FILCH_EDEAD      the process had ended before the call: its result is lost (not with filch_spawn_wait)
+ * Errors:  FILCH_EDEAD      the process had ended before the call: its result is lost (filch_spawn_wait always gets it)
  *          FILCH_EDEADLINE  the process still lives   FILCH_EFOREIGN   FILCH_EDENIED
  *          FILCH_ECLOSED   FILCH_ESTATE   FILCH_EINVAL   FILCH_ENOMEM   FILCH_ELIMIT   FILCH_ECANCELLED   FILCH_EKILLED
  */
@@ -1840,7 +1843,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_wait(filch_sched *sched, const fi
 /* Runs ready processes and due timers on this thread: up to `steps` steps (0: until there is nothing to do right now),
  * at most 65536 steps in one call. Stores the number of steps in *ran, if not NULL. For schedulers with workers =
  * FILCH_NO_WORKERS. A step of another scheduler may call filch_tick, too; during the tick its thread counts as a
- * foreign thread of that other scheduler, but may neither tick nor stop it.
+ * foreign thread of that other scheduler, but may neither tick nor stop that other scheduler.
  *
  * An exception of C++ that leaves a step passes through filch_tick, or through the stop of a scheduler without workers.
  * The process whose step threw is ended with FILCH_EKILLED by the next tick or stop, and closed; the events of that
@@ -2052,8 +2055,8 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_io_cancel(filch_out *out, uint64_
 /* Sends the stream itself to another process of this scheduler: a message from this process, with data for
  * filch_stream_take. If the stream is never taken, it is closed when the message is freed. filch_stream_take makes the
  * stream belong to this process. Bytes that were received and not read yet go with the stream. Both calls take effect
- * at once, before the yields of this step: a read yielded
- * earlier in this step finds the stream given away.
+ * at once, before the yields of this step: a read that was yielded earlier in this step fails with FILCH_ESTREAM,
+ * because the stream is already given away.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    give takes the stream when it returns FILCH_OK; take gives it to you, once.
@@ -2085,8 +2088,8 @@ enum {
  *   FILCH_EFILES      no descriptor is left: a poll that waits needs one
  * Any number of polls may wait for one descriptor, of one process or several, for equal or different events: each
  * completes. While a poll waits the runtime holds a duplicate of the descriptor, made after the step that yielded it.
- * If `fd` is closed meanwhile, or its number used again, the poll goes on with the old file, which the duplicate keeps
- * open: cancel the poll, then close.
+ * If `fd` is closed while a poll waits, or its number is used again, the poll goes on with the old file, because the
+ * duplicate keeps that file open. So cancel the poll before you close `fd`.
  *
  * Poll cancel: the polls of this process that wait for `fd` complete with FILCH_ECANCELLED; poll cancel completes
  * with their number. A poll that another worker is just completing completes with its result instead, and is counted
@@ -2106,11 +2109,11 @@ enum {
 
 /* Makes a stream of a descriptor that is already open: a connected socket, a listener, a datagram socket, either end of
  * a pipe, a terminal, a file, standard input. Completes with the stream. A socket or listener accepts the commands of a
- * stream from filch_yield_connect or _listen; a file, or a device that cannot be polled, those of a stream from
- * filch_yield_open; every other descriptor can be read and written. The stream takes `fd`: after a completion with
- * FILCH_OK, `fd` belongs to the stream and is closed with it. After an error `fd` is still yours. With FILCH_ADOPT_KEEP
- * `fd` stays yours in any case, as standard input should; bytes that are read from the stream are not read from `fd`,
- * and vice versa.
+ * stream from filch_yield_connect or _listen; a file, or a device that cannot be polled, accepts the commands of a
+ * stream from filch_yield_open; a stream of any other descriptor can be read and written. The stream takes `fd`: after
+ * a completion with FILCH_OK, `fd` belongs to the stream and is closed with it. After an error `fd` is still yours.
+ * With FILCH_ADOPT_KEEP `fd` stays yours in any case, as standard input should; each byte of the input is read either
+ * from the stream or from `fd`, not from both.
  * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
  * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
  * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it.
@@ -2223,8 +2226,8 @@ typedef struct filch_file_info {
  * Rename: renames `from` to `to` atomically; an existing `to` is replaced. FILCH_RENAME_SYNC opens both directories
  * first, which must be readable: if that fails, nothing has changed. An error of the sync (FILCH_EIO) comes after the
  * rename: whether the rename survives a power failure is unknown.
- * Remove: removes the name of a file (unlink), and its bytes when no stream has it open. Mkdir: makes one directory.
- * Rmdir: removes one directory, which must be empty.
+ * Remove: removes the name of a file (unlink); the system frees the bytes of the file when it is no longer open. Mkdir:
+ * makes one directory. Rmdir: removes one directory, which must be empty.
  * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
  *   FILCH_EDIRECTORY  remove of a directory, rmdir of a directory that is not empty, rename over a directory
@@ -2409,7 +2412,7 @@ typedef struct filch_stats {
  */
 FILCH_API FILCH_MUST_USE filch_err filch_sched_stats(filch_sched *sched, filch_stats *stats);
 
-/* Passes a line to the hook `on_log` of the scheduler, by which a process can report to the host program. Inside a
+/* Passes a line to the hook `on_log` of the scheduler: a process can report to the host program in this way. Inside a
  * step the line carries the pid and type of the process. Without a hook nothing happens.
  *
  * Thread:  any.                                                 Blocks:  as long as the hook does.
@@ -2432,8 +2435,8 @@ FILCH_API uint64_t filch_now(filch_sched *sched);
 typedef void (*filch_assert_fn)(const char *file, int line, const char *text);
 
 /* Installs the handler for failed assertions (NULL: none) and returns the previous one. There is one handler for the
- * whole program, because after a broken invariant its scheduler cannot be found reliably. The handler is the only
- * state that all schedulers share; it does not affect how they run. Install it once, in main.
+ * whole program, because a failed assertion cannot find out reliably in which scheduler it failed. The handler is the
+ * only state that all schedulers share; it does not affect how they run. Install it once, in main.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    nothing.
@@ -2503,8 +2506,9 @@ typedef struct filch_sim_options {
     filch_describe_fn describe;   /* describes messages in the chart; NULL: the chart shows the size of messages */
     void             *describe_user;
     uint32_t          late_timer; /* rate of timers that are held back when they are due. Such a timer fires up to
-                                     `jump_ns` after the timer that is due next, however late the next timer is due; it
-                                     may be held back again. No timer is early. Tickers are never held back */
+                                     `jump_ns` after the timer that is due next, however late the next timer is due; at
+                                     that time the timer may be held back again. No timer is early. Tickers are never
+                                     held back */
     uint32_t spare;               /* 0 */
 } filch_sim_options;
 #define FILCH_SIM_OPTIONS_INIT FILCH_SIZED_INIT(filch_sim_options)
