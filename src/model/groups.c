@@ -213,7 +213,8 @@ static filch_err add_watcher(fli_model *m, group *g, membership *p)
 
 /* Returns the bytes that a new membership takes, in units of FLI_RELATION_UNIT: the relation, the membership, the group
  * (each member pays for it, because the group lives as long as its last member), and the nodes that the membership adds
- * to the reserve. So each node of the reserve is counted by the younger of its member and its watcher. */
+ * to the reserve. Each node of the reserve is for one member and one watcher; it is counted for the one that was added
+ * later. */
 static uint64_t units_of(const group *g, fli_relation_kind kind)
 {
     uint64_t pairs = kind == FLI_RELATION_MEMBER ? g->watcher_count : g->member_count;

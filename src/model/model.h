@@ -101,8 +101,9 @@ static_assert(sizeof(fli_relation) == 64, "a relation is one cache line");
 /* The list of relations of a process. Protected by the lock of the process's stripe. */
 typedef struct fli_relation_list_head {
     uint32_t first; /* the first place in the list; 0: the list is empty */
-    /* about how many bytes the relations take, in units of FLI_RELATION_UNIT, modulo 2^32: those that the process has
-     * made, and those that others gave it (FLI_RELATION_NAME and the kinds after it) */
+    /* Approximate size of the relations, in units of FLI_RELATION_UNIT, modulo 2^32. `units`: relations that the
+     * process has made. `given_units`: relations that others have made for it (FLI_RELATION_NAME and the kinds after
+     * it) */
     uint32_t units, given_units;
 } fli_relation_list_head;
 
@@ -255,8 +256,8 @@ filch_err fli_name_find(fli_model *m, fli_runtime *rt, const char *name, filch_p
 /* Writes the newest name that the process has on its own host to name[0 .. FLI_NAME_ROOM). Returns false if the process
  * has no name. Requires that HAS_RELATIONS was set for the process, so that its list exists. */
 FILCH_MUST_USE bool fli_name_of(fli_model *m, const fli_endpoint *endpoint, char *name);
-/* Removes the name from the table if it belongs to a process of this host that has ended but that fli_ended() has not
- * processed yet. The caller must hold no lock. */
+/* Removes the name from the table if the process with this name is on this host and has ended, but fli_ended() has not
+ * removed the name yet. The caller must hold no lock. */
 void fli_name_remove_ended(fli_model *m, fli_runtime *rt, const char *name);
 /* The two steps of a registration: fli_name_make() allocates the table entry and the relation; fli_name_list() adds the
  * entry to its table and the relation to the list of the process, and requires the lock of the process's stripe.
@@ -316,8 +317,8 @@ filch_err fli_context_make(fli_model *m, const fli_endpoint *endpoint, filch_val
                            uint64_t *timer);
 /* Undoes fli_context_make() for a process that is not opened. */
 void fli_context_undo(fli_model *m, fli_runtime *rt, fli_relation *relations);
-/* Called right after the process was opened. Cancels the process if one of its scopes was cancelled meanwhile, or if
- * its deadline has passed; in the second case also stops the timer. */
+/* Called right after the process was opened. Cancels the process if one of its scopes is cancelled, or if its deadline
+ * has passed. Stops `timer` if the deadline has passed. */
 void fli_context_begin(fli_endpoint *endpoint, filch_values *values, uint64_t timer);
 /* Leaves the scope of a relation that is no longer listed, and frees the relation. */
 void fli_context_free(fli_model *m, fli_relation *relation);

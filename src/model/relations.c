@@ -148,7 +148,7 @@ static uint32_t units_of(fli_relation *relation, unsigned which)
     }
 }
 
-/* Returns the sum to which endpoint `which` of the relation adds units_of(). */
+/* Returns the counter of `list` to which units_of() of the relation is added. */
 static uint32_t *sum_of(fli_relation_list_head *list, const fli_relation *relation)
 {
     return !is_double(relation) && relation->is_given ? &list->given_units : &list->units;
