@@ -863,9 +863,9 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
 
 /* As filch_yield_work, but completes with FILCH_EDEADLINE when `fn` has not returned after `timeout_ns`. The timeout
- * does not interrupt `fn`: it occupies its thread until it returns, and may even begin after the timeout. The result of
- * a late `fn` is released. `arg` must stay valid until `fn` has returned, not only until the yield completes. If the
- * process ends first, `fn` is still called or leaks its memory as described for filch_yield_work.
+ * does not interrupt `fn`: `fn` occupies its thread until it returns, and may even begin after the timeout. The result
+ * of a late `fn` is released. `arg` must stay valid until `fn` has returned, not only until the yield completes. For a
+ * process that ends first, see filch_yield_work.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until `fn` has returned.
@@ -1006,7 +1006,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_unmonitor(filch_sched *sched, filch_pid
  * result (filch_as_int). Processes that are linked with that other process then end in turn, with the first error as
  * their result. A process that traps links gets a FILCH_EVENT_LINK_DOWN instead of ending. When one of the two ends
  * without an error, the link is removed and nothing else happens. If a linked process fails during the step in which a
- * process ends by itself, the process ends with the result of that step. Two processes have one link at most: linking
+ * process ends by itself, the process ends with the result of that step. Two processes have at most one link: linking
  * them again returns FILCH_OK and changes nothing. Linking with an ended process has the same effect as if that process
  * failed with FILCH_EDEAD.
  *
@@ -1229,8 +1229,9 @@ typedef struct filch_supervisor {
     uint32_t intensity; /* most restarts within `period_ns`, at most 10000; 0: 3; FILCH_NO_RESTARTS: none. If a further
                            restart is needed, the supervisor stops all children and ends with FILCH_ELIMIT and a text;
                            the supervisor above it handles this end. The end of one child counts once, however many
-                           children are restarted for it; a child that ends while it is to be stopped for such a restart
-                           does not count. A restart that fails (init, no memory) counts too, and is tried again */
+                           children are restarted for it; the end of a sibling that must be stopped for the restart is
+                           not counted, even if that sibling ends by itself. A restart that fails (init, no memory)
+                           counts too, and is tried again */
     uint64_t period_ns; /* 0: 5 s */
     /* Wait before a restart: at first `backoff_ns`, each further time `backoff_percent` of the previous wait, up to
      * `backoff_max_ns`. After a child has run for `stable_ns`, its next wait is `backoff_ns` again. Each wait is made
@@ -1562,15 +1563,15 @@ typedef struct filch_report {
  *      first event of its step. A process that was spawned with FILCH_SPAWN_SUPERVISED gets the cancel from its
  *      supervisor: a filch_supervisor stops its children one by one, the last one first. A process that waits
  *      (filch_wait) with messages in its mailbox gets the cancel when its completion has come and the messages are
- *      read, or after `patience_ns`. Timers, files, sockets, programs and the work pool go on, and a step may send and
- *      spawn; supervised processes are not started again. Processes that are spawned during the drain are cancelled
- *      too, and the stop waits for them: steps and `on_exit` hooks that go on spawning successors hold the stop until
- *      the deadline, unless they check filch_sched_stopping.
+ *      read, or after `patience_ns` (filch_stop_options). Timers, files, sockets, programs and the work pool go on, and
+ *      a step may send and spawn; supervised processes are not started again. Processes that are spawned during the
+ *      drain are cancelled too, and the stop waits for them: steps and `on_exit` hooks that go on spawning successors
+ *      hold the stop until the deadline, unless they check filch_sched_stopping.
  *   3. At the deadline, `deadline_ns` from now, processes that have not ended are closed by force, with
  *      FILCH_ECANCELLED, and named in the report. With a `deadline_ns` of 0 they are closed at once: no process has
  *      time to read or write anything. With FILCH_FOREVER no process is closed by force.
- *   4. When no process is left, jobs of the work pool that have not begun are dropped, jobs that run are waited for
- *      (until the deadline, but at least 100 ms), and the threads of the scheduler end.
+ *   4. When no process is left, jobs of the work pool that have not begun are dropped. The stop waits for the jobs that
+ *      run, until the deadline, but at least 100 ms. Then the threads of the scheduler end.
  * A step or work function that never returns cannot be interrupted: it is named in the report, no memory that it may
  * use is freed, and stop may be called again. A step on a thread that the system does not run is waited for, 10 s at
  * most: see filch_report.starved. With workers = FILCH_NO_WORKERS the thread that calls stop runs the processes.
@@ -2039,10 +2040,11 @@ FILCH_API FILCH_MUST_USE filch_err filch_yield_write(filch_out *out, uint64_t ta
  * with its own result. A file is closed on the work pool, and the close may return the error of an earlier write: some
  * systems report only at the close that the device was full (FILCH_ENOSPACE, FILCH_EIO). The stream is closed in any
  * case. If a file is closed while one of its commands is outstanding, or by the end of its process, the error is not
- * reported: sync it first (filch_yield_sync). Io cancel: the outstanding commands of the stream complete with
- * FILCH_ECANCELLED; io cancel completes with their number. A call on a file that has begun is not interrupted: until it
- * returns, commands on the file fail with FILCH_EBUSY. The yields of a step are carried out in order: one step can
- * cancel, write and close. Yields that have no stream yet are cancelled by filch_yield_tag_cancel.
+ * reported: sync it first (filch_yield_sync).
+ * Io cancel: the outstanding commands of the stream complete with FILCH_ECANCELLED; io cancel completes with their
+ * number. A call on a file that has begun is not interrupted: until it returns, commands on the file fail with
+ * FILCH_EBUSY. The yields of a step are carried out in order: one step can cancel, write and close. Yields that have no
+ * stream yet are cancelled by filch_yield_tag_cancel.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    close takes the stream.
@@ -2115,10 +2117,10 @@ enum {
  * With FILCH_ADOPT_KEEP `fd` stays yours in any case, as standard input should; each byte of the input is read either
  * from the stream or from `fd`, not from both.
  * Blocking: the O_NONBLOCK flag of a socket is not changed. A pipe or a terminal is opened a second time, non-blocking,
- * because all programs that share it (for example a shell) share the flag. If it cannot be opened again (no /proc), and
- * for listeners, other devices and the master of a terminal, O_NONBLOCK is set, for all programs that share it.
- * O_NONBLOCK stays set when the stream is closed, because other streams may have the same file. With FILCH_ADOPT_KEEP,
- * clear O_NONBLOCK yourself when the last stream of the file is closed.
+ * because all programs that have it open (for example a shell) share its O_NONBLOCK flag. If the second open fails (no
+ * /proc), and for listeners, other devices and the master of a terminal, O_NONBLOCK is set on `fd`, and thereby for all
+ * programs that share the open file. O_NONBLOCK stays set when the stream is closed, because other streams may have the
+ * same file. With FILCH_ADOPT_KEEP, clear O_NONBLOCK yourself when the last stream of the file is closed.
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    takes `fd` when it completes with FILCH_OK, without FILCH_ADOPT_KEEP.
@@ -2226,8 +2228,9 @@ typedef struct filch_file_info {
  * Rename: renames `from` to `to` atomically; an existing `to` is replaced. FILCH_RENAME_SYNC opens both directories
  * first, which must be readable: if that fails, nothing has changed. An error of the sync (FILCH_EIO) comes after the
  * rename: whether the rename survives a power failure is unknown.
- * Remove: removes the name of a file (unlink); the system frees the bytes of the file when it is no longer open. Mkdir:
- * makes one directory. Rmdir: removes one directory, which must be empty.
+ * Remove: removes the name of a file (unlink); the system frees the bytes of the file when it has no other name and is
+ * not open.
+ * Mkdir: makes one directory. Rmdir: removes one directory, which must be empty.
  * List: completes with the names in a directory but "." and "..", in the order of their bytes, read by filch_as_entry.
  *   FILCH_ENOFILE  FILCH_EACCESS  FILCH_EEXISTS  FILCH_EFILES  FILCH_ENOSPACE  FILCH_EIO
  *   FILCH_EDIRECTORY  remove of a directory, rmdir of a directory that is not empty, rename over a directory
@@ -2293,9 +2296,9 @@ typedef struct filch_program {
  * (RLIMIT_NPROC, pids.max), the yield completes with FILCH_EFULL and the error number EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
  * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded any
- * number of times. If your program ignores SIGCHLD, or waits for all children, the system has forgotten the status:
- * Linux 6.15 and later still report it, unless the program ended before the runtime had opened its pidfd; otherwise
- * exit completes with FILCH_ESYS and ECHILD.
+ * number of times. If your program ignores SIGCHLD, or waits for all children, the system forgets the status, and exit
+ * completes with FILCH_ESYS and ECHILD. Exception: Linux 6.15 and later keep the status if the runtime had opened the
+ * pidfd of the program before the program ended.
  * Kill: sends the program the signal `number`. When the Filch process that owns the program ends, or the stream `self`
  * is closed, the program is killed (SIGKILL) if it still runs, and so are the other members of the process group that
  * it leads: the programs that it has started. If your program ignores SIGCHLD, or waits for all children, and the
