@@ -36,7 +36,8 @@ typedef struct fli_op {
     uint64_t       done;    /* write: bytes already written; read until a delimiter: bytes already searched */
     union {
         uint8_t    delimiter[8];
-        filch_data data; /* payload of a write; owned by the operation (`owns`) after the operation had to wait */
+        filch_data data; /* payload of a write; lent by the command. Once the operation has to wait, it owns the payload
+                            (`owns`) */
     } as;
     bool owns; /* the operation owns as.data and must free it */
 } fli_op;
@@ -110,8 +111,8 @@ static inline uint64_t fli_stream_id(fli_stream *s)
 }
 
 /* Makes a stream over `fd` (-1: s->fd is set later) for the process `serial`. If `beside` is not NULL, makes the stream
- * only if the process still owns the stream `beside`; if it is NULL, the caller must run the process. Takes ownership
- * of `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
+ * only if the process still owns the stream `beside`. If `beside` is NULL, the calling thread must be the worker that
+ * runs the process. Takes ownership of `fd`, also on an error. Errors: FILCH_ENOMEM, FILCH_ESYS, FILCH_EDEAD. */
 FILCH_MUST_USE filch_err fli_stream_make(fli_io *io, uint64_t serial, fli_stream *beside, int fd, fli_stream_kind kind,
                                          fli_stream **out);
 /* Adds the stream to the poller. Thread: the thread that made the stream, or a holder of one of the stream's
