@@ -510,8 +510,8 @@ static uint64_t hold_back(fli_timers *timers, entry *e)
     return rt->sim->timer_due(rt, id_of(e), fli_timers_next_ns(timers));
 }
 
-/* Fires the timer of `e`. Called without the lock of the shard. Returns the time at which the timer is due again: of a
- * ticker the next tick, of a timer that is held back the later time, otherwise FLI_NEVER. */
+/* Fires the timer of `e`. Called without the lock of the shard. Returns the time at which the timer is due again: for a
+ * ticker, its next tick; for a timer that a simulation holds back, the end of that delay; otherwise FLI_NEVER. */
 static uint64_t fire(fli_timers *timers, fli_local *worker, entry *e, uint64_t now_ns)
 {
     uint64_t held_ns = hold_back(timers, e);

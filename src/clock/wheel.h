@@ -57,9 +57,8 @@ bool fli_wheel_remove(fli_wheel *wheel, fli_timer *timer);
 /* Disarms and returns one timer that is due at `now_ns`, the earliest tick first; NULL if no timer is due. Call
  * fli_wheel_expire() until it returns NULL. A timer is never early (due_ns <= now_ns), and up to one tick late. Between
  * two calls any timer may be added or removed. Timers of one tick are returned in the order in which they were added,
- * unless one of them was added more than 208 days before it was due. If `now_ns` is lower
- * than in an earlier call, returns NULL and changes nothing. If `now_ns` is UINT64_MAX, the end of time, every timer is
- * due. */
+ * unless one of them was added more than 208 days before it was due. If `now_ns` is lower than in an earlier call,
+ * returns NULL and changes nothing. If `now_ns` is UINT64_MAX, the end of time, every timer is due. */
 fli_timer *fli_wheel_expire(fli_wheel *wheel, uint64_t now_ns);
 
 /* Prefetches the timers that fli_wheel_expire() will return at `now_ns`, as far as their addresses can be read without
