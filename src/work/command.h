@@ -15,10 +15,10 @@ filch_data fli_work_pack(filch_work_fn fn, void *arg);
 filch_err fli_work_handle(fli_workpool *pool, fli_runtime *rt, const filch_command *command, filch_receiver receiver,
                           uint64_t timer);
 
-/* Cancels the outstanding yields of the process `serial` with `tag` that a job of the pool completes, except commands
- * on an open file: completes them with FILCH_ECANCELLED, and with the data 1 if the job had not begun and was removed
- * from its queue, 0 if it runs. Returns how many yields it cancelled. Thread: the worker that runs the process, inside
- * a handler. */
+/* Cancels the outstanding yields of the process `serial` that have the tag `tag` and are completed by a job of the
+ * pool, except commands on an open file. Completes each of these yields with FILCH_ECANCELLED. The data is 1 if the job
+ * had not begun and was removed from its queue, 0 if the job runs. Returns how many yields it cancelled. Thread: the
+ * worker that runs the process, inside a handler. */
 uint32_t fli_work_cancel(fli_workpool *pool, fli_runtime *rt, uint64_t serial, uint64_t tag);
 
 #endif

@@ -198,8 +198,8 @@ static filch_err start_locked(fli_workpool *pool)
     return FILCH_OK;
 }
 
-/* Starts threads until the first INVARIANT in the head of this file holds. The caller holds the lock meanwhile: each
- * started thread delays the threads that wait for the lock by about 40 us. */
+/* Starts threads until the first INVARIANT in the head of this file holds. The lock is held during all the starts, so
+ * each start delays the threads that wait for the lock by about 40 us. */
 static filch_err provide_threads_locked(fli_workpool *pool)
 {
     if (pool->by_hand) return FILCH_OK;
@@ -235,8 +235,9 @@ static void run_locked(fli_workpool *pool, fli_job_lane *lane, uint64_t nth)
     fli_job_run run = { .owner = job->owner, .key = job->key, .since_ns = fli_clock_ns() };
     begin_locked(pool, lane, &run);
     if (pool->queue_count > 0) (void)provide_threads_locked(pool);
-    /* This thread may have been the thread that waits until a job of another lane counts as stuck. The signal wakes
-     * another free thread, which checks all lanes and then waits until that job counts as stuck. */
+    /* Before it took this job, this thread may have been the one that waited until a job of another lane counts as
+     * stuck. The signal wakes another free thread. That thread checks all lanes, and then waits for that moment
+     * instead. */
     if (pool->queue_count > 0) fli_cond_signal(&pool->work);
     fli_mutex_unlock(&pool->lock);
     fli_inside call;
