@@ -10,8 +10,8 @@ enum { EMPTY, WRITING, WRITTEN };
 typedef struct answer {
     filch_memory memory;
     /* Whether `says` and `list` have been written. The thread that changes EMPTY to WRITING is the only one that writes
-     * them. Its store of WRITTEN is a release, and a thread that finds WRITTEN has loaded it with acquire: so it may
-     * read and send the answer. */
+     * them. That thread stores WRITTEN with release. A thread that loads WRITTEN with acquire may read and send the
+     * answer. */
     FLI_ATOMIC(int)    state;
     filch_child_answer says;
     filch_child_info  *list; /* the list of children to which says.children points; NULL: the answer has no list */

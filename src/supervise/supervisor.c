@@ -503,8 +503,9 @@ static void reply_to(const supervisor *s, filch_pid to, filch_data answer)
     if (err == FILCH_ETOOBIG || err == FILCH_ENOMEM) (void)!filch_send(s->sched, to, filch_int(err));
 }
 
-/* Sends the answer to a tagged request. If it is not `ready`, because a second supervisor that got the same request is
- * writing the answer just now, the receiver could read it half written: sends an error code instead. */
+/* Sends the answer to a tagged request. `ready` is false if another supervisor, to which a process has forwarded the
+ * request, is writing the answer just now. The receiver could then read a half-written answer, so an error code is sent
+ * instead. */
 static void send_answer(const supervisor *s, filch_pid to, const filch_data *answer, bool ready)
 {
     reply_to(s, to, ready ? *answer : filch_int(FILCH_EBUSY));
