@@ -16,19 +16,20 @@
 
 enum { TAG_SENT = 1, TAG_DEADLINE, TAG_EXIT };
 
-/* Of two successive steps, without those that get a cancel, at least one gets the oldest waiting message: see
- * filch_step_fn. */
+/* After `reason` is set, the process takes this many steps, to get a reply that is in its mailbox already: of two
+ * successive steps at least one gets the oldest waiting message (filch_step_fn). A step with a cancel may get no
+ * message, so it is not counted. */
 enum { LAST_STEPS = 2 };
-/* As many steps with a cancel do not count; the further ones do, so that a receiver that cancels this process again and
- * again does not keep it from ending. */
+/* At most this many steps with a cancel are left uncounted. Further steps with a cancel are counted, so that a receiver
+ * that cancels this process again and again cannot keep it from ending. */
 enum { CANCEL_STEPS = 8 };
 
 typedef struct caller {
     fli_hostcall *call;
     filch_err     reason; /* why the wait ends, unless a reply has arrived earlier; FILCH_OK: it does not end yet */
     uint8_t       begun;
-    uint8_t       last_steps; /* number of steps since `reason` was set, without the first CANCEL_STEPS with a cancel */
-    uint8_t       cancel_steps; /* number of steps with a cancel that are not in last_steps */
+    uint8_t       last_steps;   /* number of counted steps since `reason` was set: see LAST_STEPS */
+    uint8_t       cancel_steps; /* number of steps with a cancel that were not counted: see CANCEL_STEPS */
     uint8_t       decided;      /* call->err is set */
 } caller;
 

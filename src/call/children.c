@@ -102,7 +102,7 @@ filch_err filch_child_list_wait(filch_sched *sched, filch_pid supervisor, uint64
     filch_child_answer answer;
     filch_err          err = call_supervisor(sched, supervisor, ask_list, NULL, deadline_ns, &reply, &answer);
     if (err == FILCH_OK && list != NULL) {
-        /* With no children, `children` is NULL, which filch_bytes() does not accept as the place of bytes. */
+        /* Without children, answer.children is NULL. Then the empty payload has the address of an empty text. */
         const void *children = answer.child_count > 0 ? (const void *)answer.children : "";
         filch_data  array = filch_bytes(children, answer.child_count * sizeof *answer.children);
         err = filch_keep(&array, list);
