@@ -125,7 +125,7 @@ static bool same_name(const char *a, const char *b)
 
 static bool same_call(const fli_rec_call *a, const fli_rec_call *b)
 {
-    /* the pid is the result of these calls, so it is not compared */
+    /* the pid of a spawn or whereis is the result of the call, so it is not compared */
     bool answer = a->kind == FLI_REC_SPAWN || a->kind == FLI_REC_WHEREIS;
     bool pids = answer || (a->pid.node == b->pid.node && a->pid.serial == b->pid.serial);
     return a->kind == b->kind && pids && a->command == b->command && a->tag == b->tag &&
