@@ -42,7 +42,7 @@ uint64_t fli_simulation_next_ns(const fli_simulation *sim)
     return next;
 }
 
-/* Delivers a delayed completion. If its process has ended meanwhile, frees the completion. */
+/* Delivers a delayed completion. If its process has ended, frees the completion. */
 static void post(fli_simulation *sim, fli_event_node *node)
 {
     fli_runtime *rt = &sim->sched->rt;
@@ -137,8 +137,8 @@ static bool may_fire(fli_simulation *sim, uint64_t id, uint64_t next_ns)
     return !fli_draw_chance(sim, sim->opt.late_timer);
 }
 
-/* A timer that is held back fires after the next other timer, however much later that timer is due. The additional time
- * between the two timers lets the processes that the other timer wakes make some steps, or many. */
+/* A timer that is held back fires after the next other timer, even if the other timer is due much later. It fires a
+ * random time after the other timer, so that the processes that the other timer wakes can make some steps, or many. */
 uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns)
 {
     fli_simulation *sim = fli_simulation_of(rt);

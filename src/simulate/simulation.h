@@ -146,8 +146,8 @@ bool fli_simulation_completed(fli_runtime *rt, fli_event_node *node, uint32_t co
 /* Implements fli_simulator.timer_due (proc/runtime.h): returns FLI_NEVER if a timer that is due may fire now. Otherwise
  * holds the timer back, and returns the time until which it is held back. */
 uint64_t fli_simulation_timer_due(fli_runtime *rt, uint64_t id, uint64_t next_ns);
-/* Draws a time of at most `max_ns`. The limits max_ns, max_ns / 2, max_ns / 4 and so on, as many as `magnitudes`, are
- * equally likely. */
+/* Draws a limit, then a time up to this limit. The limit is one of the first `magnitudes` numbers of max_ns, max_ns /
+ * 2, max_ns / 4 and so on, all equally likely. */
 uint64_t fli_draw_magnitude(fli_simulation *sim, uint64_t max_ns, uint32_t magnitudes);
 /* Implements fli_simulator.handle (proc/runtime.h): calls the handler of a command, or fails in its place. Adds the
  * yield to the chart. */
