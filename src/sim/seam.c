@@ -130,7 +130,7 @@ void fli_thread_join(fli_thread *thread)
     fli_sim_thread_join(thread->index);
 }
 
-/* Returns unknown: all virtual threads share one real thread, so none has a CPU time of its own. */
+/* Returns FLI_THREAD_UNKNOWN: all virtual threads share one real thread, so none has a CPU time of its own. */
 fli_thread_mood fli_thread_look(fli_thread *thread, uint64_t *cpu_ns)
 {
     (void)thread;

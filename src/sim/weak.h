@@ -146,8 +146,8 @@ extern fli_weak_clock fli_weak_clocks[FLI_WEAK_THREADS + 1];
  * of the oldest store that a load must consider; executions that read older stores have been explored already. */
 uint32_t fli_weak_point(fli_weak_kind kind, const volatile void *at);
 /* Makes a choice: returns a number below `count`. A full exploration returns each of these numbers in some execution.
- * `all`: `count` plus the number of possibilities that were left out because other executions have explored them; if it
- * is 1, there is nothing to choose. */
+ * `all`: `count` plus the number of possibilities that were left out because other executions have explored them. If
+ * `all` is 1, there is nothing to choose. */
 uint32_t    fli_weak_choose(uint32_t count, uint32_t all);
 bool        fli_weak_spurious(void);
 void        fli_weak_fail(const char *why) __attribute__((noreturn));

@@ -171,7 +171,7 @@ static void plain(const void *at, size_t size, size_t stride, bool write, const 
 }
 
 /* Freeing counts as a write to each byte. Bytes that were not accessed in this execution are not checked, because no
- * earlier access can race with the free. In a large block these are most of the bytes. */
+ * earlier access can race with the free. Most bytes of a large block were not accessed. */
 static void retire(const void *at, size_t size, const void *from)
 {
     uint32_t offset = fli_weak_offset(at);
