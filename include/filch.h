@@ -337,8 +337,8 @@ FILCH_API filch_data filch_move(void *bytes, size_t size, filch_free_fn free_fn)
 FILCH_API FILCH_MUST_USE filch_err filch_share(void *bytes, size_t size, filch_free_fn free_fn, void *user,
                                                filch_data *out);
 
-/* Returns the `user` that was passed to filch_share together with `free_fn`. From the result a receiver can tell that a
- * payload is of its own kind, even if other payloads have the same bytes.
+/* Returns the `user` that was passed to filch_share together with `free_fn`. By the result a receiver recognises
+ * payloads that its own code has made, even if other payloads have the same bytes.
  *
  * Thread:  any that may read `data`.                            Blocks:  never.
  * Owns:    lends; the result is valid as long as `data`.
@@ -1141,7 +1141,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char 
 
 /* Sends `data` to every member, as often as that member has joined, and copies `data` at most once. *sent, if not NULL,
  * is the number of members that accepted the message. A member that has a full mailbox or has just ended does not
- * accept it; filch_stats counts such a send as it does for filch_send.
+ * accept it; In filch_stats such a send counts like a filch_send with the same error.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
@@ -1581,8 +1581,8 @@ typedef struct filch_report {
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
  * Errors:  FILCH_OK         no process was ended by force
- *          FILCH_EDEADLINE  some processes were ended by force; everything is freed all the same
- *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
+ *          FILCH_EDEADLINE  some processes were ended by force; everything is freed, as with FILCH_OK FILCH_EBUSY
+ *          a step, work function or call of another thread (for example the init of a filch_spawn)
  *                           has not returned, or another stop is under way (then at once): the scheduler is still
  *                           alive
  *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
@@ -1752,7 +1752,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_spawn_on(filch_sched *sched, uint64_t n
  * Thread:  any but a worker.                                    Blocks:  until the reply, the deadline or stop.
  * Owns:    copies or shares `data`; a filch_move is refused. Gives *reply, if not NULL: return it with filch_drop.
  * Errors:  FILCH_EDEADLINE  no reply in time; with a deadline of 0 the request may not have been sent
- *          FILCH_ECLOSED    the scheduler is stopping, or has stopped meanwhile
+ *          FILCH_ECLOSED    the scheduler is stopping, or has stopped during the call
  *          FILCH_EDEAD      no such process, or it has ended without a reply
  *          FILCH_ESTATE     not allowed on this thread, for example on a worker: see the start of this section
  *          FILCH_EINVAL     also: a filch_move   FILCH_ENOMEM   FILCH_ELIMIT  option `max_processes` is reached
@@ -2290,10 +2290,11 @@ typedef struct filch_program {
     int64_t      pid; /* the system's process id */
 } filch_program;
 
-/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory, with no signal blocked,
- * none ignored but those that your program ignores, and no descriptors but 0, 1 and 2; completes with a filch_program,
- * read by filch_as_program. The start runs on a thread of the work pool. If the system allows no further process
- * (RLIMIT_NPROC, pids.max), the yield completes with FILCH_EFULL and the error number EAGAIN: try again later.
+/* Run: starts argv[0] (looked up in your PATH) with your environment and working directory; completes with a
+ * filch_program, read by filch_as_program. In the started program no signal is blocked, only the signals that your
+ * program ignores are ignored, and only the descriptors 0, 1 and 2 are open. The start runs on a thread of the work
+ * pool. If the system allows no further process (RLIMIT_NPROC, pids.max), the yield completes with FILCH_EFULL and the
+ * error number EAGAIN: try again later.
  * Run with: also sets the environment, the directory or a time limit for the start.
  * Exit: completes when the program has ended, with its exit status, or with -n if signal n ended it. May be yielded any
  * number of times. If your program ignores SIGCHLD, or waits for all children, the system forgets the status, and exit
