@@ -361,7 +361,8 @@ size_t fli_group_members(fli_model *m, fli_runtime *rt, const char *name, filch_
 filch_err fli_group_list(fli_model *m, fli_runtime *rt, const char *name, fli_pids *out)
 {
     fli_pids list = { .count = fli_group_members(m, rt, name, NULL, 0) };
-    /* Repeats while the group has more members than the array has space for, because processes may join meanwhile. */
+    /* Repeats while the group has more members than the array has space for, because processes may join between two
+     * calls of fli_group_members(). */
     while (list.count > list.room) {
         size_t     size = list.room * sizeof *list.at;
         filch_pid *at = fli_resize(&rt->mem, list.at, size, list.count * sizeof *list.at);
