@@ -776,7 +776,7 @@ static void *stingy_alloc(void *user, void *old, size_t old_size, size_t size)
 {
     stingy *s = user;
     if (size > 0 && ++s->calls == s->fail_at) return NULL;
-    s->held += size - old_size; /* the sum may wrap below 0 meanwhile: it is unsigned, and the final value is right */
+    s->held += size - old_size; /* the difference may wrap below 0: both numbers are unsigned, so the sum is right */
     if (size > 0) return realloc(old, size);
     free(old);
     return NULL;
