@@ -91,7 +91,7 @@ static filch_err begin_call(caller *me, filch_out *out)
         /* ref is 0 if `to` had already ended, so that no monitor was made. The error of the EXIT event cannot show
          * this, because a process may itself fail with FILCH_EDEAD. */
         if (err == FILCH_OK && ref == 0 && call->kind == FLI_CALL_END) err = FILCH_EDEAD;
-        /* The receiver is on another node and cannot be monitored. The request is sent all the same, because the route
+        /* The receiver is on another node and cannot be monitored. The request is still sent, because the route
          * function may reach the receiver. */
         if (err == FILCH_EFOREIGN && call->kind == FLI_CALL_REQUEST) err = FILCH_OK;
     }
