@@ -857,7 +857,7 @@ typedef filch_err (*filch_work_fn)(void *arg, filch_data *result);
  *
  * Thread:  only inside the step that was given `out`.           Blocks:  never.
  * Owns:    lends `arg` until the yield completes; if the yield is cancelled with data 0, until `fn` has returned.
- *                   If the process may end before that, do not keep `arg` in its state.
+ *          If the process may end before that, do not keep `arg` in its state.
  * Errors:  FILCH_EINVAL   FILCH_ENOMEM
  */
 FILCH_API FILCH_MUST_USE filch_err filch_yield_work(filch_out *out, uint64_t tag, filch_work_fn fn, void *arg);
@@ -1141,7 +1141,7 @@ FILCH_API FILCH_MUST_USE filch_err filch_members(filch_sched *sched, const char 
 
 /* Sends `data` to every member, as often as that member has joined, and copies `data` at most once. *sent, if not NULL,
  * is the number of members that accepted the message. A member that has a full mailbox or has just ended does not
- * accept it; In filch_stats such a send counts like a filch_send with the same error.
+ * accept it. In filch_stats such a send counts like a filch_send with the same error.
  *
  * Thread:  any.                                                 Blocks:  never.
  * Owns:    as filch_send.
@@ -1581,8 +1581,8 @@ typedef struct filch_report {
  * Owns:    takes `sched` unless it returns FILCH_EBUSY, FILCH_ESTATE, FILCH_EINVAL or FILCH_EFORKED; gives what
  *          *report holds.
  * Errors:  FILCH_OK         no process was ended by force
- *          FILCH_EDEADLINE  some processes were ended by force; everything is freed, as with FILCH_OK FILCH_EBUSY
- *          a step, work function or call of another thread (for example the init of a filch_spawn)
+ *          FILCH_EDEADLINE  some processes were ended by force; everything is freed, as with FILCH_OK
+ *          FILCH_EBUSY      a step, work function or call of another thread (for example the init of a filch_spawn)
  *                           has not returned, or another stop is under way (then at once): the scheduler is still
  *                           alive
  *          FILCH_ESTATE     called from inside a step, a work function or a spawn (the init, for example) of this
