@@ -240,7 +240,8 @@ TEST(a_cancel_during_a_drain_advances_the_cancel_behind_the_messages)
     stop_over(&s);
 }
 
-/* Keeps its messages and never uses them: its `close` tells how many there are, in two calls. */
+/* State of a process that counts its messages and does not use them. Its close function reports their number in
+ * several calls of filch_close_unread(). */
 typedef struct keeper {
     filch_sched *sched;
     uint64_t     kept;
@@ -706,9 +707,9 @@ static filch_err parent_step(void *self, const filch_event *events, size_t count
     return filch_idle(out);
 }
 
-/* A link between two processes with many links gives one of them an index of its links. The mark of an indexed link was
- * taken for that of a supervisor's monitor, so the stop left the cancel of the readers to a supervisor that they do not
- * have. */
+/* Two processes with many links are linked with each other, so one of them gets an index of its links. Regression: the
+ * stop took the mark of an indexed link for the mark of a supervisor's monitor. So the stop did not cancel the readers:
+ * it left their cancel to a supervisor, but the readers have no supervisor. */
 TEST(processes_linked_with_a_process_of_many_links_are_cancelled_by_the_stop)
 {
     static const filch_type parent = { .name = "parent", .size = sizeof(bool), .step = parent_step };

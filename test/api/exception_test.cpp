@@ -9,7 +9,7 @@
 
 #include <filch.h>
 
-static int64_t blocks; // of memory that the scheduler holds
+static int64_t blocks; // number of memory blocks that the scheduler holds
 static int     closes, failures;
 
 #define CHECK(condition)                                                          \
@@ -66,7 +66,7 @@ static filch_err thrower_step(void *self, const filch_event *events, size_t coun
     bool asks = me->how == ANSWER || me->how == SLEEP;
     if (me->how == FIRST_STEP || (me->steps++ > 0 && count > 0)) {
         if (me->how == AFTER_YIELD) {
-            // A yield and a result that have no effect.
+            // This yield and this result have no effect, because the step throws; their blocks must be freed.
             if (filch_yield(out, FILCH_CMD_USER, 1, filch_str("a text that does not fit into the command itself")) !=
                 FILCH_OK)
                 std::abort();
@@ -112,7 +112,8 @@ static filch_pid start(filch_sched *sched, int how)
     return pid;
 }
 
-// Sends texts that need blocks to the process in its state, in its first step.
+// State of a process that sends `texts` texts to the process `to` in its first step and ends. The texts are too long
+// for an event, so each needs a block.
 struct writer {
     filch_pid to;
     int64_t   texts;
@@ -166,7 +167,8 @@ static void send_what_makes_it_throw(filch_sched *sched, filch_pid pid, int how)
     if (how == A_TEXT) CHECK(filch_send(sched, pid, filch_str("a text that is long enough to be a block")) == FILCH_OK);
 }
 
-// `on`: ticks again after the exception, before the stop.
+// Makes a process throw in the way `how`, then stops the scheduler. If `on` is true, ticks again between the exception
+// and the stop.
 static void once(int how, bool on)
 {
     filch_options options = FILCH_OPTIONS_INIT;
@@ -179,7 +181,7 @@ static void once(int how, bool on)
     filch_registry_destroy(options.registry);
     closes = 0;
     filch_pid pid = start(sched, how);
-    filch_pid other = start(sched, HOWS); // throws at its second message: it gets none
+    filch_pid other = start(sched, HOWS); // gets no message, so it does not throw
     bool      thrown = tick_throws(sched);
     if (!thrown) send_what_makes_it_throw(sched, pid, how);
     for (int i = 0; i < 1000000 && !thrown; i++) thrown = tick_throws(sched);
@@ -201,7 +203,7 @@ static void once(int how, bool on)
     blocks = 0;
 }
 
-// A process that throws on its cancel: out of filch_sched_stop. The next stop continues.
+// Step of a process that throws on its cancel. The exception leaves filch_sched_stop(); a second stop must succeed.
 static filch_err last_words(void *, const filch_event *events, size_t count, filch_out *out)
 {
     if (count > 0 && events[0].type == FILCH_EVENT_CANCEL) throw std::runtime_error("last words");
@@ -230,7 +232,8 @@ static void stop_throws_once()
     CHECK(blocks == 0);
 }
 
-// A process with an on_exit that throws: it has ended, its name is free, and the next tick steps others.
+// An on_exit function that throws. Its process has ended nevertheless: the name of the process is free, and the next
+// tick steps other processes.
 static void exit_throws(void *, filch_pid, filch_err, const filch_data *)
 {
     throw std::runtime_error("out of an on_exit");
@@ -267,7 +270,8 @@ static void on_exit_throws_once()
     blocks = 0;
 }
 
-// A monitored process with a close that throws: its exit is reported, and nothing of it stays in its slot.
+// Type of a monitored process with a close function that throws. The watcher must get the EXIT notice, and no data of
+// the process may stay in its slot.
 static filch_type closer;
 static int        exits, values_freed;
 
@@ -290,7 +294,7 @@ static filch_err watcher_step(void *, const filch_event *events, size_t count, f
     if (count > 0) return filch_idle(out);
     filch_spawn_options how = FILCH_SPAWN_OPTIONS_INIT;
     how.relations = FILCH_SPAWN_MONITOR;
-    how.on_exit = exit_throws; // is not called: nor for the next process in this slot
+    how.on_exit = exit_throws; // must not be called, because close_throws() throws before
     how.name = "closer";
     how.blackbox = 4;
     static char value[] = "a value that is long enough for a block";
@@ -315,7 +319,7 @@ static void watched_close_throws()
     watcher.step = watcher_step;
     closer = filch_type();
     closer.name = "closer";
-    closer.size = 1000; // not in the control block
+    closer.size = 1000; // too large for the control block, so the state has a block of its own
     closer.step = ends_at_once;
     closer.close = close_throws;
     options.on_blackbox = ignore_recording;
@@ -334,7 +338,7 @@ static void watched_close_throws()
     blocks = 0;
 }
 
-// A hook that throws when it gets a failure with a detail: neither the detail nor the state leaks.
+// An on_failure hook that throws. Neither the detail of the failure nor the state of the process may leak.
 static void failure_throws(void *, const filch_failure *)
 {
     throw std::runtime_error("out of on_failure");
@@ -365,7 +369,7 @@ static void on_failure_throws()
     blocks = 0;
 }
 
-// filch_sized gives a struct with its size and nothing else, also where memory is not zero before.
+// Checks that filch_sized() sets `size` and clears all other bytes of a struct, whatever the memory contained before.
 template <typename T> static void sized_is_empty()
 {
     T made;

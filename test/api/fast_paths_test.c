@@ -171,8 +171,8 @@ static filch_err play_spawns_short_lived(actor *me, const filch_event *events, s
     const filch_type   *types[] = { &brief_type, &large_type, &tidy_type };
     filch_spawn_options opt = FILCH_SPAWN_OPTIONS_INIT;
     if (has_cancel(events, count) || me->stage == 12) return play_idle(me, events, count, out);
-    /* Waits until the process spawned last has run its first step, so that it can get its message or completion. Then
-     * brief.steps is me->stage, because each process spawned before it has run two steps. */
+    /* The child spawned last must run its first step before it can get its message or completion. It has run this step
+     * when brief.steps is me->stage, because each earlier child has run two steps. */
     if (brief.when != AT_ONCE && me->stage % 2 == 1 && brief.steps < (uint32_t)me->stage) return filch_continue(out);
     if (me->stage % 2 == 1) {
         if (brief.when == AT_A_MESSAGE) me->note |= filch_send(w.sched, brief.pid, filch_int(1));

@@ -147,7 +147,7 @@ static inline bool fixture_wait_is_over(fixture *w, fixture_wait *wait)
     return patience_is_over(&wait->all);
 }
 
-/* Waits until a condition is true. Runs the scheduler meanwhile if it has no workers. */
+/* Waits until a condition is true. If the scheduler has no workers, runs it while waiting. */
 #define UNTIL(w, condition)                                                              \
     do {                                                                                 \
         fixture_wait until_wait = fixture_wait_begin();                                  \

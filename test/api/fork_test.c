@@ -84,7 +84,7 @@ TEST(in_a_child_the_parents_scheduler_is_not_stopped_and_its_own_works)
         filch_sched *sched = begin(workers == 0 ? FILCH_NO_WORKERS : workers);
         uint64_t     before = fli_load_rlx(&steps);
         if (workers > 0) until(fli_load_rlx(&steps) > before + 100);
-        for (uint64_t i = 0; i < scaled(20); i++) /* so many forks that in some another thread holds a lock */
+        for (uint64_t i = 0; i < scaled(20); i++) /* many forks, so that another thread holds a lock in some */
             in_a_child(sched, parts[i % 2]);
         ok(filch_sched_stop(sched, FILCH_SECONDS(60), NULL)); /* the forks have not changed the parent's scheduler */
     }

@@ -59,7 +59,7 @@ TEST(members_are_listed_once_per_join_and_in_join_order)
 }
 
 /* Each filch_leave() of a process that has joined a group several times removes the newest of its memberships, whether
- * it watches the group or not. The end of the process removes the memberships that are left. */
+ * it watches the group or not. The end of the process removes its remaining memberships. */
 TEST(a_process_that_joined_several_times_leaves_its_newest_place)
 {
     enum { TIMES = 5 };

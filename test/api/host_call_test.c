@@ -169,8 +169,8 @@ TEST(a_reply_counts_although_the_process_ends_in_the_same_step)
     }
 }
 
-/* Replies to the number in the message, under the pid of the waiting process as `from`: to 1 with a text, to another
- * number with an error code. */
+/* Replies to a number: to 1 with a text, to any other number with an error code. The reply states the waiting process
+ * itself as its sender (`from`). */
 static filch_err play_replies_as_caller(actor *me, const filch_event *events, size_t count, filch_out *out)
 {
     if (has_cancel(events, count)) return filch_done(out, filch_none());
@@ -530,8 +530,8 @@ TEST(stop_ends_every_wait_with_eclosed)
         (void)filch_sched_close(w.sched, FILCH_MILLISECONDS(i % 3), NULL);
         for (size_t n = 0; n < 4; n++) {
             fli_thread_join(&all[n].thread);
-            /* The process for which all[1] waits may end before the wait is ended by the stop: then FILCH_OK is
-             * right. */
+            /* all[1] waits for the end of `silent`. If `silent` ends before the stop ends this wait, the wait returns
+             * FILCH_OK. */
             bool ended = n == 1 && all[n].err == FILCH_OK;
             if (all[n].err != FILCH_ECLOSED && !ended)
                 fail_msg("wait %zu ended with %s", n, filch_err_name(all[n].err));
@@ -616,7 +616,7 @@ TEST(requests_to_a_supervisor_are_answered_to_a_thread)
     same(fli_load_rlx(&released), 2); /* `release` was called for both children, also for the refused one */
 }
 
-/* Sends each message back to its sender: a request, too. */
+/* Sends each message back to its sender, also a request that is meant for a supervisor. */
 static filch_err echo_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -640,7 +640,8 @@ static filch_err bytes_step(void *self, const filch_event *events, size_t count,
     return filch_idle(out);
 }
 
-/* Answers each message with FILCH_EBUSY, as a supervisor does while another one is writing the answer. */
+/* Answers each message with FILCH_EBUSY. A supervisor does this while another supervisor, which got the same request,
+ * writes the answer. */
 static filch_err busy_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;
@@ -664,7 +665,7 @@ TEST(an_error_that_a_supervisor_sends_in_place_of_its_answer_is_the_error_of_the
     fixture_end(&w);
 }
 
-/* The pid that a thread takes for a supervisor is that of another process, which answers the request. */
+/* A thread sends its request to a process that is no supervisor, but answers the request. */
 TEST(a_request_to_a_process_that_is_no_supervisor_fails_and_is_released)
 {
     static const filch_type types[] = { { .name = "echo", .step = echo_step },
@@ -914,8 +915,8 @@ TEST(ending_the_waiting_process_ends_the_wait)
     fixture_end(&w);
 }
 
-/* Returns the pid of the helper process by which a thread waits in filch_sched_wait(), which does not return this pid.
- * Searches for the helper process in the slots behind the slot of `other`. */
+/* Returns the pid of the helper process by which a thread waits in filch_sched_wait(). No call returns this pid, so
+ * this function searches for the helper process in the slots behind the slot of `other`. */
 static filch_pid find_caller(filch_sched *sched, filch_pid other)
 {
     filch_info info = { .size = sizeof info };
@@ -939,7 +940,7 @@ TEST(a_message_to_a_guessed_pid_does_not_end_a_wait_for_an_end)
     until(gate_is_waiting(&g));
     begin_waiting(&x, &w, first.pid, wait_for_end);
     until(find_caller(w.sched, first.pid).serial != 0);
-    /* sent before the first step of the helper process, which begins the wait */
+    /* the worker stands at the gate, so both messages arrive before the first step of the helper process */
     filch_pid caller = find_caller(w.sched, first.pid);
     ok(filch_send(w.sched, caller, filch_int(5)));
     ok(filch_deliver(w.sched, &(filch_package){ .to = caller, .from = caller, .data = filch_int(FILCH_EEXISTS) }));

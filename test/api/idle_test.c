@@ -79,8 +79,8 @@ static filch_stats stats_of(filch_sched *sched)
     return stats;
 }
 
-/* Waits until all workers are parked and the kernel has counted no context switch of a worker for 20 ms. Then no
- * sentinel timeout is left, because a sentinel timeout is at most 8 ms away (SENTINEL_LAST_NS). */
+/* Waits until all workers are parked and the kernel has counted no context switch of a worker for 20 ms. A sentinel
+ * timeout is at most 8 ms (SENTINEL_LAST_NS), so after 20 ms no sentinel timeout is pending. */
 static void settle(filch_sched *sched)
 {
     uint64_t until = fli_clock_after(fli_clock_ns(), LIMIT);
@@ -106,7 +106,7 @@ static void on_continue(int number)
 }
 
 /* Checks that all workers stay parked and make no context switch for `ns` nanoseconds. Measures again if the program
- * was stopped (SIGSTOP) meanwhile. */
+ * was stopped (SIGSTOP) during the measurement. */
 static void check_full_idle(filch_sched *sched, uint64_t ns)
 {
     struct sigaction count_it = { .sa_handler = on_continue }, usual;
@@ -316,8 +316,8 @@ enum { SLEEPERS = 5000 };
 #define SPREAD FILCH_MILLISECONDS(200)
 #define GAP_NS UINT64_C(150000) /* value of TIMER_GAP_NS in sched/sentinel.c */
 
-/* Processes that sleep once, each process a little longer than the process before it, so that one timer is due every 40
- * us. */
+/* Number of sleepers that have begun to sleep. Each sleeper sleeps once, a little longer than the sleeper before it, so
+ * that one timer is due every 40 us. */
 static FLI_ATOMIC(uint64_t) started; /* relaxed: a count */
 
 static filch_err sleeper_step(void *self, const filch_event *events, size_t count, filch_out *out)

@@ -135,7 +135,8 @@ TEST(a_read_of_an_exact_size_lets_others_run)
 }
 
 /* The command itself receives its bytes into a block that grows up to FLI_IO_BUDGET_BYTES, so no single call of the
- * command has space for a whole budget. Only a later attempt, after a report of the poller, has it. */
+ * command has space for a whole budget. Only a later attempt, after a report of the poller, has space for a whole
+ * budget. */
 TEST(an_attempt_after_a_report_may_move_a_whole_budget)
 {
     script server = SCRIPT(SERVE, DO_PAUSE, DO_EXACTLY(LOTS));

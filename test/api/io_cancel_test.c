@@ -304,8 +304,8 @@ TEST(a_queued_function_that_was_cancelled_is_never_called)
         UNTIL(&w, has_completed(&c, 3));
         has_cancelled(&c, 0, 2);
         int64_t never_begins = completion(&c, 1, 0)->number + completion(&c, 1, 1)->number;
-        same(never_begins, 1);             /* only the completion of the queued function says so */
-        same(fixture_stats(&w).timers, 0); /* the deadline of the queued function is gone */
+        same(never_begins, 1);             /* 1 only for the queued function, 0 for the running one */
+        same(fixture_stats(&w).timers, 0); /* the timer of its deadline was removed */
         gate_open(&door);
         UNTIL(&w, has_completed(&c, 4));
         same(completion(&c, 2, 0)->error, FILCH_OK);
@@ -346,7 +346,7 @@ TEST(yields_can_be_cancelled_during_a_stop)
         caller c = { .make_yields = yield_three_functions, .in_stop = true };
         start(&c);
         UNTIL(&w, gate_is_waiting(&door));
-        fixture_end(&w); /* the stop ends: after its yields are cancelled, the process opens the gate `door` */
+        fixture_end(&w); /* succeeds, because the process opens the gate `door` when its yields are cancelled */
         same(fli_load_acq(&c.actor.exits), 1);
         ok(c.actor.exit_error);
         ok(c.actor.note);

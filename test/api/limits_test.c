@@ -592,8 +592,8 @@ TEST(a_sender_that_ends_while_it_waits_blocks_no_other_sender)
     ok(filch_complete(kept_receiver, 1, filch_none(), FILCH_OK));
     actor_ends(&w, &c, FILCH_OK);
     (void)fixture_tick(&w);
-    /* Message 7 is from process b, which has ended meanwhile. It was sent while b lived, so it arrives nevertheless, at
-     * its place in the order of the waiting senders. */
+    /* Process a reads its messages in the order sent: 7 from the test, 1000000 from process b, 2000000 from process c.
+     * Process b ended while its send waited for space; process c, which waited behind it, must not wait for ever. */
     same(a.seen[1].number, 7);
     same(a.seen[a.seen_count - 1].number, 2000000);
     same(fixture_inspect(&w, a.pid).messages, 0);

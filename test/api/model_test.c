@@ -285,7 +285,8 @@ TEST(links_between_processes_with_many_links_are_found_and_removed)
     UNTIL(&w, is_over(&hubs[1]) && is_over(&late));
     fixture_tick(&w);
     assert_false(is_over(&hubs[2]) || is_over(&hubs[3]));
-    /* hubs[0] and hubs[1] have failed. The others with even indices were linked only with hubs[1] of these two. */
+    /* hubs[0] and hubs[1] have failed. Of these two hubs, the actors others[i] with an even i were linked only with
+     * hubs[1], the actors with an odd i with both. */
     for (int i = 0; i < OTHERS; i++) same(others[i].seen_count, i % 2 == 0 ? 1 : 2);
     same(filch_unlink(w.sched, hubs[2].pid, hubs[0].pid), FILCH_ESTALE);
     ok(filch_unlink(w.sched, hubs[3].pid, hubs[2].pid));

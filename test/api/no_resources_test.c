@@ -481,7 +481,7 @@ static filch_err busy_step(void *self, const filch_event *events, size_t count, 
     filch_sched     *sched = filch_ctx_sched(ctx);
     (void)self;
     if (count > 0 && strcmp(filch_text(&events[count - 1].data), "break") == 0) return BROKEN;
-    if (count < 10) return filch_idle(out); /* so few events come from the process's own calls: makes no more calls */
+    if (count < 10) return filch_idle(out); /* so few events come from earlier calls of this function */
     (void)!filch_send(sched, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_yield_send(out, 1, filch_ctx_self(ctx), filch_bytes(page, sizeof page));
     (void)!filch_spawn(sched, &brief_type, NULL, NULL);

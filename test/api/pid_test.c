@@ -54,8 +54,8 @@ static filch_err short_lived_step(void *self, const filch_event *events, size_t 
 
 static const filch_type short_lived = { .name = "short lived", .step = short_lived_step };
 
-/* State of a process that spawns short-lived processes one after the other: on_exit of each child sends it a message,
- * at which it spawns the next child. */
+/* State of a process that spawns short-lived children one after the other. The on_exit function of each child sends a
+ * message to this process, which then spawns the next child. */
 typedef struct respawner {
     filch_sched *sched;
     filch_pid    self;
@@ -169,7 +169,7 @@ static filch_err breeder_step(void *self, const filch_event *events, size_t coun
     (void)events, (void)count;
     n->sched = filch_out_sched(out);
     n->self = filch_ctx_self(filch_out_ctx(out));
-    /* Ends after enough children, if some messages were delivered and at least one came too late. */
+    /* The breeder ends after enough children, if some messages were delivered and at least one came too late. */
     if (atomic_load(&seen.children) >= seen.rounds && atomic_load(&seen.delivered) >= seen.rounds / 100 &&
         atomic_load(&seen.late)) {
         atomic_store(&seen.over, true);

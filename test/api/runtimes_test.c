@@ -375,7 +375,8 @@ static filch_err nest_step(void *self, const filch_event *events, size_t count, 
     return filch_idle(out);
 }
 
-/* Called in a stop of the last scheduler, by a step of the first. */
+/* Close function of all nested processes. A step of the first scheduler stops the last scheduler; inside this stop the
+ * close function tries to stop the first scheduler. */
 static void nest_close(void *self)
 {
     if (*(int64_t *)self != NEST - 1 || atomic_load(&nest.steps) < NEST) return;
@@ -422,7 +423,7 @@ static void nest_run(const filch_type *type, atomic_int *count, int want)
 
 static const int32_t nest_workers[] = { FILCH_NO_WORKERS, 1, 2 };
 
-/* The step would wait for its own end, for 10 s or for ever. */
+/* If these stops and ticks were not refused, the step would wait for its own end. */
 TEST(a_stop_in_a_tick_inside_a_step_of_the_scheduler_is_refused_at_once)
 {
     static const filch_type stops_last = { .name = "stops last", .step = stop_last_step };

@@ -381,7 +381,7 @@ TEST(a_tree_of_processes_grows_on_all_workers)
     fixture_end(&w);
 }
 
-/* What a test knows of a process that its on_exit function spawns again: one record for all these processes. */
+/* Record of a sequence of processes: rise(), the on_exit function of each process, spawns the next process. */
 typedef struct phoenix {
     filch_sched         *sched;
     actor               *watcher;

@@ -50,7 +50,7 @@ static filch_err child_step(void *self, const filch_event *events, size_t count,
 }
 
 /* Step of child LAST, which is stopped first. On the cancel it makes the child `victim` fail, and then continues for
- * many steps, so that every ready process runs meanwhile. */
+ * so many steps that every ready process runs before child LAST ends. */
 static filch_err last_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     child *me = self;
