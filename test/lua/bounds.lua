@@ -3,7 +3,7 @@ local bounds = {}
 
 local sizes = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1024, 16384, 65535, 65536 }
 
--- Whole numbers beside every power of two, of both signs, and floats of the same size.
+-- Floats, and the whole numbers next to every power of two, positive and negative.
 local numbers = { 0.0, 0.5, 1 / 3, -1.25, 1e15, 1e16, 1e300, -1e-300, math.pi, 2.0 ^ 53, 2.0 ^ 53 + 2, 2.0 ^ 63, -2.0 ^ 63, 2.0 ^ 64 }
 for bit = 0, 62 do
   for off = -1, 1 do
@@ -46,7 +46,7 @@ local function both(n, m)
   return t
 end
 
--- f(value, what) for values of every size and number.
+-- Calls f(value, what) with each number and with values of each size; `what` describes the value.
 local function each(f)
   for _, n in ipairs(numbers) do f(n, "number " .. n) f({ n }, "in a list " .. n) f({ [n] = n }, "as a key " .. n) end
   for _, n in ipairs(sizes) do
@@ -81,7 +81,7 @@ end
 
 -- ---- MessagePack ----
 
--- The shortest encoding, by the specification.
+-- Returns the shortest encoding of `value` that the specification allows.
 local function packed(value)
   if value == nil then return "\xc0" end
   if type(value) == "boolean" then return value and "\xc3" or "\xc2" end
@@ -128,7 +128,7 @@ function bounds.msgpack()
   end)
 end
 
--- Encodings that are longer than necessary, and those that Filch does not write.
+-- Decodes encodings that are longer than necessary, and encodings that Filch never writes.
 function bounds.msgpack_forms()
   for _, n in ipairs { 0, 1, 127, 128, 255 } do is(msgpack.decode("\xcc" .. string.pack(">I1", n)), n, "uint8 " .. n) end
   for _, n in ipairs { 0, 1, 255, 256, 65535 } do is(msgpack.decode("\xcd" .. string.pack(">I2", n)), n, "uint16 " .. n) end
@@ -206,7 +206,7 @@ function bounds.json()
   end
 end
 
--- ---- table.move, insert, remove and string.rep beside their definitions ----
+-- ---- table.move, insert, remove and string.rep, compared with their definitions ----
 
 function bounds.moves()
   for from = 0, 5 do
@@ -226,13 +226,13 @@ function bounds.moves()
       end
     end
   end
-  for count = 1, 3 do -- the last place is the last integer, or one behind it
+  for count = 1, 3 do -- moves to the last `count` integers, then one place too far
     local t, to = {}, math.maxinteger - count + 1
     is(table.move(list(count), 1, count, to, t) == t, true, "move to the last places")
     for i = 1, count do is(t[to + i - 1], i, "moved to the last places") end
     if count > 1 then is((pcall(table.move, list(count), 1, count, to + 1, t)), false, "move behind the last place") end
   end
-  for _, bad in ipairs { 5, true } do -- also where nothing is moved
+  for _, bad in ipairs { 5, true } do -- refused, even if there is nothing to move
     is((pcall(table.move, bad, 1, 0, 1)), false, "move of no table")
     is((pcall(table.move, bad, 1, 0, 1, {})), false, "move of no table to one")
     is((pcall(table.move, {}, 1, 0, 1, bad)), false, "move to no table")
@@ -274,7 +274,7 @@ function bounds.repeated()
   end
 end
 
--- ---- blobs beside strings ----
+-- ---- blobs, compared with strings ----
 
 function bounds.blobs()
   local text = "0123456789"
@@ -286,7 +286,7 @@ function bounds.blobs()
   is(#b, #text, "length")
 end
 
--- ---- math.random: xoshiro256** seeded through splitmix64, written a second time ----
+-- ---- math.random, compared with a second implementation: xoshiro256** seeded through splitmix64 ----
 
 local function mix(x)
   x = x + 0x9e3779b97f4a7c15
@@ -361,7 +361,7 @@ function bounds.spans()
   for _, bad in ipairs { "", "s", "1", "1x", "x1s", "1s ", " 1s", "1s2", "-1s", "1 s", ".5s", "1S", "1min", "1sm", "1s-1s", 0 / 0, true, {} } do
     is((pcall(time.span, bad)), false, tostring(bad))
   end
-  -- Regression: a text of any length was read, without an interruption: 3 million units took 60 ms.
+  -- Regression: time.span() accepted a text of any length, and could not be interrupted: 3 million units took 60 ms.
   is(time.span(("1s"):rep(500)), 500.0, "the longest text")
   is(time.span(("0"):rep(998) .. "7s"), 7.0, "the longest number")
   for _, long in ipairs { ("1s"):rep(499) .. "10s", ("0"):rep(999) .. "7s" } do
@@ -379,7 +379,7 @@ function bounds.spans()
   is((pcall(process.spawn, { function() end, mailbox_bytes = ("0"):rep(999) .. "1" })), true, "the longest size")
 end
 
--- ---- how a place in a value is named ----
+-- ---- how errors name a place in a value ----
 
 function bounds.paths()
   local function named(key, expected)

@@ -167,7 +167,8 @@ for name in plain:gmatch("%S+") do
   end
 end
 
--- Patterns whose work is not at the positions of the text: in a set, in a captured text, in the replacement.
+-- Patterns that take long in different places: at the positions of the text, in a captured text, in a set, in the
+-- replacement.
 rows["(pattern positions)"] = function() ("a"):rep(1400):find(".-.-b") end
 rows["(pattern capture)"] = function() ("a"):rep(300000):find("(a-)%1b") end
 rows["(pattern set)"] = function() ("a"):rep(300):find("[" .. ("b"):rep(2000000) .. "a]*c") end

@@ -147,9 +147,9 @@ TEST(held_blobs_count_against_memory_and_garbage_does_not)
     same(w.error, FILCH_LUA_EMEMORY);
 }
 
-/* Regression: the program crashed, or wrote to an address that the script could choose, after a collection while 199 C
- * calls were nested: Lua could not call the finalizers of blobs there, and their places in the list of blobs stayed.
- * The tables and strings take the memory of the freed blobs. */
+/* Regression: in a collection while 199 C calls were nested, Lua could not call the finalizers of blobs, so freed blobs
+ * stayed in the list of blobs. After that the program crashed, or wrote to an address that the script could choose. In
+ * this test tables and strings take the memory of the freed blobs. */
 TEST(blobs_collected_where_no_finalizer_can_be_called_are_not_used_again)
 {
     fixture_passes(&w,
@@ -173,8 +173,8 @@ TEST(blobs_collected_where_no_finalizer_can_be_called_are_not_used_again)
                    "assert(deepest > 90, deepest)\n");
 }
 
-/* Regression: a table with weak keys had a blob for a moment after its finalization. Its length was -5, and its text a
- * memory error. */
+/* Regression: a table with weak keys had a blob for a moment after the blob was finalized. The length of this blob was
+ * -5, and reading its text was a memory error. */
 TEST(a_finalized_blob_in_a_table_with_weak_keys_is_no_blob)
 {
     fixture_passes(

@@ -197,9 +197,9 @@ static int open_long_slice_fixture(void **state)
     return 0;
 }
 
-/* The new code loops until its budget is spent, so the slice is over when the upgrade has failed, but the watchdog has
- * set its hook only in the state of the new code. The old code must be interrupted nevertheless: only then its other
- * task runs. */
+/* The new code loops until its budget is spent. When the upgrade has failed, the slice of the process is over, but the
+ * watchdog has set its hook only in the state of the new code. The old code must be interrupted nevertheless: only then
+ * the other task of the old code runs. */
 TEST(a_process_is_interrupted_after_a_late_upgrade_that_failed)
 {
     fixture_passes(&w, "for i = 1, 3 do\n"
@@ -273,8 +273,8 @@ static int open_always_late_fixture(void **state)
 #define NUMBERS(n) "local t = {} for i = 1, " #n " do t[i] = i end "
 
 /* Each chunk calls a C function between begin() and done(). During the call another process must get at least `turns`
- * turns. That is about half of the turns that it gets with Lua 5.4.4, so the test notices a C function that checks its
- * budget less often. */
+ * turns. `turns` is about half of the turns that the other process gets with Lua 5.4.4, so the test notices a C
+ * function that checks its budget less often. */
 static const struct {
     const char *chunk;
     long long   turns;

@@ -4,8 +4,8 @@
 
 #include <unistd.h>
 
-/* In a simulation, tasks sleep for different times, not in the order of their start, and some tasks are cancelled. The
- * other tasks must wake in the order of their wake-up times, and on time. */
+/* In a simulation, each task sleeps for another time, so the tasks wake in another order than they start. Some tasks
+ * are cancelled. The remaining tasks must wake in the order of their wake-up times, and on time. */
 TEST(tasks_wake_in_deadline_order_whichever_task_is_cancelled)
 {
     simulate("local woken, tasks, n = {}, {}, 40\n"

@@ -226,8 +226,9 @@ TEST(the_coroutine_of_a_task_cannot_be_resumed_or_closed)
                        "coroutine.status(co) == 'suspended' and coroutine.close(co))\n");
 }
 
-/* Runs use_after(wait): `wait` is the program's code that waits at `ch` and runs out of memory, which full(left) has
- * filled but for `left` KiB. The __close handler then collects the garbage, overwrites it and uses the channel. */
+/* Runs the Lua code below, followed by `wait`. The code in `wait` calls full(left), which fills the memory except for
+ * `left` KiB, and then use_after(f), where f waits at the channel `ch` and runs out of memory. The __close handler in
+ * use_after() then collects the garbage, overwrites it and uses the channel. */
 static void wait_without_memory(const char *wait)
 {
     static const char before[] = "local LIMIT = 8 * 1024\n"
@@ -320,8 +321,9 @@ TEST(a_wrapped_coroutine_that_is_called_too_deep_can_be_called_later)
             "collectgarbage()\n");
 }
 
-/* Regression: if a collection made the large stack of a failed coroutine smaller while its __close handlers were noted,
- * the other handlers ran where they could not wait. */
+/* Regression: a hook notes the __close handlers of a failed coroutine one by one (process/closing.c). If a collection
+ * shrank the large stack of the coroutine before all handlers were noted, the remaining handlers ran where they could
+ * not wait. */
 static const char deep_failure[] =
     "local function deep(n) if n == 0 then error('failed', 0) end local t = { n } deep(n - 1) return t end\n"
     "local function nest(n, f)\n"

@@ -137,9 +137,10 @@ static uint64_t occupied_ns(const char *name)
     return atomic_load(&worst_ns);
 }
 
-/* Runs the rows of hostile.lua with names in parentheses, except four: for example loops in C that call other
- * functions, and patterns. A row fails the test if it occupies the worker for too long in three runs: on a busy machine
- * the thread of the watchdog may get no CPU for a while, and a virtual machine counts time for which it was stopped. */
+/* Runs all rows of hostile.lua with names in parentheses, except four. These rows contain, for example, loops in C that
+ * call other functions, and patterns. A row fails the test if it occupies the worker for too long in three runs: on a
+ * busy machine the thread of the watchdog may get no CPU for a while, and a virtual machine counts time for which it
+ * was stopped. */
 TEST(loops_in_c_leave_the_worker_within_the_promised_processor_time)
 {
     char *names = names_of_rows(), *rest = names, *name, late[4096] = "";

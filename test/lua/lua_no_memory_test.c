@@ -544,9 +544,9 @@ TEST(out_of_memory_while_starting_a_job_or_process_leaks_nothing)
     uses_files = true;
 }
 
-/* Starts nine functions. The cache of started functions has eight entries; it keeps these functions in the Lua
- * registry, which grows meanwhile. If there is no memory for the cache, the process must be started nevertheless, with
- * all its arguments. */
+/* Starts nine functions. The cache of started functions has eight entries. It keeps the functions in the Lua registry,
+ * so the registry grows in this test. If there is no memory for the cache, the process must be started nevertheless,
+ * with all its arguments. */
 TEST(a_function_that_cannot_be_cached_is_started_with_its_arguments)
 {
 #define START "start(function(x, y) return y or 'lost' end)"

@@ -51,9 +51,9 @@ static filch_lua_options quick(uint64_t slice_ns)
     return options;
 }
 
-/* A program that uses everything that changes the data that the watchdog reads or writes when it sets a hook: calls and
- * returns, protected calls and errors inside them, short-lived coroutines, garbage collection, deep recursion. Returns
- * a known sum. */
+/* The watchdog reads and writes data of a Lua state when it sets a hook. This program changes the same data in every
+ * way: by calls and returns, protected calls and errors inside them, short-lived coroutines, garbage collection, and
+ * deep recursion. It returns a known sum. */
 static const char torture[] =
     "local rounds = ...\n"
     "local function deep(n) if n == 0 then return 0 end return 1 + deep(n - 1) end\n"
@@ -186,7 +186,7 @@ TEST(timers_fire_between_the_slices_of_endless_loops)
                         * which the timer becomes due, and a fairness pick */
                        "  if turns > 3 then late = late + 1 end\n"
                        "end\n"
-                       /* if the thread has to wait for a processor, this process too may be interrupted between its two
+                       /* if the worker has to wait for a processor, this process too may be interrupted between its two
                         * readings of the counter; then each endless loop gets a turn before this process continues */
                        "assert(late < 10, late)\n"
                        "for i = 1, 6 do process.terminate(hogs[i]) end\n");

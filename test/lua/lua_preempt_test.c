@@ -257,7 +257,8 @@ TEST(a_task_cannot_await_itself)
                        "assert(not pcall(channel.inbox) and not pcall(t.await, 5))\n");
 }
 
-/* The handlers run after the hook that notes them was replaced by the hook that interrupts the process. */
+/* One hook notes the handlers (process/closing.c), another hook interrupts the process. The handlers run when the
+ * second hook has replaced the first. */
 TEST(a_close_handler_that_runs_after_an_error_is_interrupted)
 {
     fixture_passes(&w,

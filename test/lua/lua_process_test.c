@@ -227,8 +227,8 @@ TEST(error_objects_of_every_type_are_reported)
     }
 }
 
-/* Regression: if the error was not inside pcall, a __close handler that waits failed, its error "cannot wait here"
- * replaced the error of the process, and what it waited for was not done. */
+/* Regression: if an error was not inside pcall, the __close handlers that followed it could not wait. A handler that
+ * tried to wait failed with "cannot wait here", and this text replaced the error of the process. */
 TEST(a_close_handler_may_wait_when_its_process_fails)
 {
     fixture_passes(

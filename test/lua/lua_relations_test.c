@@ -137,7 +137,7 @@ TEST(notices_that_a_group_reserves_count_in_the_memory_of_its_members_and_watche
                              "assert(watchers > 5, watchers)\n"
                              "local more = fill(function() return process.join('g') end)\n"
                              "assert(more < 500, more)\n"
-                             /* the watch that was refused was taken back */
+                             /* the refused watch left nothing to remove */
                              "for i = 1, watchers do assert(process.unwatch('g')) end\n"
                              "assert(not process.unwatch('g'))\n"
                              "for i = 1, members + more do assert(process.leave('g')) end\n"

@@ -144,8 +144,8 @@ TEST(a_changed_link_gets_the_code_of_its_new_file)
                        "assert(process.exec('jobs.deep') == 'deep')\n");
 }
 
-/* If a link is changed to refer to another file, the other names of the file to which the link referred before keep the
- * code of that file. The test first uses the link and then another name of the file, and then the reverse order. */
+/* A link to the file jobs/deep.lua is changed to refer to another file. The other names of jobs/deep.lua must keep
+ * their code. The test uses the link before another name of jobs/deep.lua, and then in the reverse order. */
 TEST(a_changed_link_does_not_change_other_names_of_its_file)
 {
     static const char *const uses[] = { "assert(process.exec('link.lua') == 'deep')\n"

@@ -155,7 +155,8 @@ static int held(lua_State *L)
     return 1;
 }
 
-/* mark() notes that a job or a child runs. await_end() occupies the worker until it has ended, and returns held(). */
+/* mark() notes that a job or a child runs. await_end() occupies the worker until this job or child has ended,
+ * and returns held(). */
 static atomic_int marked;
 
 static int mark(lua_State *L)

@@ -1,7 +1,7 @@
 -- stack.lua - calls back into Lua from every function of the environment that can do so, each call inside the last, until Lua refuses a deeper
 -- call. Returns rows, by name; lua_stack_test runs each on a thread with a small C stack.
 local depth, most
-local again -- what the innermost call does: one more call
+local again -- function that the innermost call invokes to make one more call
 
 -- Returns a function that makes one more call, and then returns `result`.
 local function returning(result)
@@ -16,7 +16,7 @@ end
 
 local function with(event, f) return setmetatable({}, { [event] = f }) end
 
--- A value that calls back, whatever is done with it.
+-- Returns a value that calls back into Lua, whatever operation uses it.
 local function evil()
   local one, text, none = returning(1), returning("x"), returning(nil)
   return setmetatable({}, {
@@ -38,7 +38,8 @@ local function full(key, value)
   return t
 end
 
--- Arguments with which every function is tried. A function that refuses them makes no call, which is harmless.
+-- Returns lists of arguments; every function is called with each list. A function that refuses a list calls nothing,
+-- which is harmless.
 local function arguments()
   local e, f = evil(), returning(nil)
   local raising = function() f() error("x") end
@@ -53,7 +54,8 @@ local function arguments()
   }
 end
 
--- Runs `call`, which calls itself through `again`, where Lua cannot yield, so that no call waits. Reports the stack it took.
+-- Runs `call` where Lua cannot yield, so that no call waits. `call` calls itself through `again`. Reports how much stack
+-- the calls used.
 local function run(name, call)
   depth, most, again = 0, 0, call
   clear()
@@ -66,7 +68,7 @@ local rows = {}
 local leave_out = { ["process.exit"] = true, ["process.kill"] = true, ["process.terminate"] = true, ["process.upgrade"] = true,
   ["here"] = true, ["clear"] = true, ["report"] = true }
 
--- Every function with each of the arguments.
+-- Calls every function with each list of arguments.
 function rows.every_function()
   local function each(library, values)
     for field, f in pairs(values) do
@@ -114,7 +116,8 @@ local function inside_format(last)
   return function() if depth < 190 then return ("%s"):format(e) end last() end
 end
 
--- Each coroutine closes the next, with a new count of nested calls, until a close is refused.
+-- Each coroutine closes the next one, until a close is refused. Lua counts nested calls anew in each coroutine. The
+-- innermost close calls string.format.
 row("string.format inside coroutine.close", function()
   local format, list = inside_format(function() end), {}
   local function close(i)
@@ -129,7 +132,7 @@ row("string.format inside coroutine.close", function()
   return function() close(1) end
 end)
 
--- What else needs much of the stack, inside 190 nested calls: a message, a pattern, code to compile.
+-- Other operations that need much stack, each inside 190 nested calls: a message, a pattern, code to compile.
 row("a message inside string.format", function()
   return inside_format(function() process.send(process.self(), nested("x", 99)) process.spawn(function(t) return t end, nested("x", 99)) end)
 end)
