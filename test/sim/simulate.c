@@ -51,7 +51,7 @@ static struct {
 
 static volatile uint64_t schedules; /* number of schedules started so far */
 
-static const workload *last_run; /* workload of the last schedule; the next variable is its number of workers */
+static const workload *last_run; /* workload of the last schedule; last_workers: its number of workers */
 static uint32_t        last_workers;
 static uint64_t        ran_with[64 + 1]; /* number of schedules for each number of workers */
 static const char     *program_name;

@@ -37,7 +37,8 @@ enum { THIEVES_MAX = 64 };
 
 typedef struct player {
     alignas(FLI_LINE) fli_deque deque; /* deque into which this thief steals; the owner uses game.deques instead */
-    /* The round whose deque this thief steals from.  writes: the thief.  reads: the owner.  PAIR game.left */
+    /* Number of a round; this thief steals from the owner's deque of this round.  writes: the thief.  reads: the owner.
+     * PAIR game.left */
     FLI_ATOMIC(uint32_t) round;
     struct game         *game;
     uint32_t             number; /* number of the player; 0: the owner */
