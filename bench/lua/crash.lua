@@ -12,8 +12,8 @@ local function worker()
   end
 end
 
--- Sends a request to one of `others` every period and records the time from its due time to the answer: a probe that is
--- late because of the one before it counts as late. On "report" it sends the records.
+-- Sends a request to one of `others` in each period, and records the time from the due time of the request to its
+-- answer. If a slow answer delays the next request, this delay counts too. Replies to "report" with the records.
 local function probe(others, period_ns)
   local samples, due, count = {}, time.ns(), #others
   while true do
@@ -41,7 +41,7 @@ end
 local top = assert(supervisor.start { intensity = 10, children = teams })
 local start_ms = (time.now() - began) * 1000
 teams = nil
-collectgarbage() -- other processes wait for this one, so its heap is kept small
+collectgarbage() -- keeps the heap of this process small, so that its collections do not delay other processes
 
 -- Returns the processes that will crash ("doomed", every n-th), or the others. Runs in a new process, so that its memory is freed.
 local function choose(what)
@@ -63,7 +63,8 @@ end
 local prober = process.spawn(probe, assert(choose("calm")), period_us * 1000)
 local reports = {}
 
--- Gets the records that the prober has made since the last call. Keeps them under the name `phase`, or drops them without one.
+-- Gets the records that the prober has made since the last call. Keeps them under the name `phase`; drops them if
+-- `phase` is nil.
 local function collect(phase)
   local samples = assert(process.request(prober, "report", "1m"))
   if phase then reports[#reports + 1] = { phase = phase, samples = samples } end
@@ -71,7 +72,7 @@ end
 
 local storm_ms = 0
 for _ = 1, storms do
-  local doomed = assert(choose("doomed")) -- the crashed ones have been replaced by new processes
+  local doomed = assert(choose("doomed")) -- chosen again, because the processes that crashed were replaced by new ones
   collectgarbage()
   collect()
   time.sleep(0.5)

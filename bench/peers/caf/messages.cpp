@@ -29,13 +29,14 @@ void pingpong(actor_system &system, Watch &watch, uint64_t size)
     watch.expect("round trips", counted, size);
 }
 
-// A number is the token, with the hops that are left. An actor is the next member; it closes the ring.
+// A message with a number is the token; the number is the hops that are left. A message with an actor sets the next
+// member of the ring; only the last member gets one, which closes the ring.
 static behavior member(event_based_actor *self, Over *over, actor next)
 {
     auto rounds = std::make_shared<uint64_t>(0);
     auto to = std::make_shared<actor>(next);
     return { [=](uint64_t left) {
-                if (left % 1000 == 0) ++*rounds; // always the same member, because the ring has 1000
+                if (left % 1000 == 0) ++*rounds; // true at one member only, because the ring has 1000 members
                 if (left == 0) over->report(*rounds);
                 else self->send(*to, left - 1);
             },
@@ -68,8 +69,8 @@ static behavior counter(event_based_actor *, Over *over, uint64_t count)
     } };
 }
 
-// Number of sends before an actor sends itself a message and returns. Otherwise it would fill the memory before others
-// read.
+// After this number of sends an actor sends itself a message and returns, so that other actors read. Otherwise the
+// unread messages would fill the memory.
 static const uint64_t per_step = 200;
 
 void counting(actor_system &system, Watch &watch, uint64_t size)
@@ -115,7 +116,7 @@ void fanin(actor_system &system, Watch &watch, uint64_t size)
 
 enum Message : int32_t { PING, PONG, START };
 
-// CAF counts references to actors: the shared list keeps them, a talker only looks.
+// CAF counts references to actors. The vector `pingers` holds the references; each pinger has only a pointer to it.
 static behavior pinger(event_based_actor *self, uint64_t me, const std::vector<actor> *pingers, actor judge,
                        uint64_t size)
 {

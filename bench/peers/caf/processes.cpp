@@ -14,7 +14,7 @@ void spawn(actor_system &system, Watch &watch, uint64_t size)
     watch.begin();
     actor creator = system.spawn([&](event_based_actor *self) -> behavior {
         return { [&, self](uint64_t made) {
-            uint64_t until = std::min(made + 256, size); // then other actors get their turn
+            uint64_t until = std::min(made + 256, size); // then other actors run
             for (; made < until; made++)
                 self->spawn([&](event_based_actor *) {
                     if (ran.fetch_add(1, std::memory_order_relaxed) + 1 == size) over.report(size);
@@ -28,7 +28,7 @@ void spawn(actor_system &system, Watch &watch, uint64_t size)
     watch.expect("processes", ran, size);
 }
 
-// A leaf sends its number up, a node the sum of its ten children.
+// A leaf sends its number to its parent `up`; any other node sends the sum of its ten children.
 static behavior node(event_based_actor *self, actor up, uint64_t first, uint64_t count)
 {
     if (count == 1) {
@@ -64,7 +64,7 @@ void idle(actor_system &system, Watch &watch, uint64_t size)
 {
     Over                  over;
     std::atomic<uint64_t> waiting{ 0 };
-    std::vector<actor>    idlers(size); // touched now, so that it does not count as memory of the actors
+    std::vector<actor>    idlers(size); // its memory is used now, so it does not count as memory of the actors
     settle();
     uint64_t before = resident_bytes();
     watch.begin();

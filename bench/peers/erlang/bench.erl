@@ -10,8 +10,8 @@
 -export([main/1]).
 -export([start/0, stop/2, expect/3, percentiles/1, resident/0, settle/0]).
 
-%% Name, how much to do unless --size says otherwise, and which module does it. A benchmark gives its value and
-%% further fields.
+%% Name, default of --size, and module of each benchmark. The function of a benchmark returns the value and the other
+%% fields of the printed line.
 benches() ->
     [{pingpong, 1000000, bench_messages},
      {ring, 2000000, bench_messages},
@@ -35,7 +35,7 @@ main([Folder, Name | Options]) ->
         [{Default, Function}] ->
             #{run := Run, size := Size} = options(Options ++ flags(), #{run => 1, size => Default}),
             ok = bench_outside:load(Folder),
-            %% In a process of its own: this one has links to the system.
+            %% The benchmark runs in a process of its own, because this process has links to the system.
             {_, Ref} = spawn_monitor(fun() -> print(hd(string:lexemes(Name, ".")), Run, Size, Function(Size)) end),
             receive
                 {'DOWN', Ref, process, _, normal} -> erlang:halt(0);
@@ -73,7 +73,7 @@ start() ->
     {Cpu, _} = statistics(runtime),
     {erlang:monotonic_time(nanosecond), Cpu}.
 
-%% What the line needs: the default value is ns per operation.
+%% Stops the stopwatch. Returns the fields of the printed line; the default value is ns per operation.
 stop({Began, BeganCpu}, Operations) ->
     Took = erlang:monotonic_time(nanosecond) - Began,
     {Cpu, _} = statistics(runtime),
@@ -83,7 +83,7 @@ stop({Began, BeganCpu}, Operations) ->
 expect(_, Want, Want) -> ok;
 expect(What, Got, Want) -> exit({wrong, lists:flatten(io_lib:format("~s is ~p, not ~p", [What, Got, Want]))}).
 
-%% p50, p99 and max of a list of ns as fields in us, and the median in us.
+%% Returns the median in us, and p50, p99 and max of a list of ns as fields in us.
 percentiles(Samples) ->
     Sorted = list_to_tuple(lists:sort(Samples)),
     Last = tuple_size(Sorted) - 1,
@@ -101,17 +101,17 @@ print(Name, Run, Size, #{value := Value, unit := Unit, cpu_ms := Cpu, operations
 
 %% ---- the machine ----
 
-%% The most the program occupied so far, in KiB.
+%% Returns the peak resident size of the program so far, in KiB.
 peak() ->
     {ok, Status} = file:read_file("/proc/self/status"),
     {match, [Kib]} = re:run(Status, "VmHWM:\\s*(\\d+)", [{capture, all_but_first, list}]),
     list_to_integer(Kib).
 
-%% What it occupies now, in bytes.
+%% Returns the present resident size of the program, in bytes.
 resident() ->
     {ok, Statm} = file:read_file("/proc/self/statm"),
     [_, Pages | _] = string:lexemes(binary_to_list(Statm), " "),
     list_to_integer(Pages) * 4096.
 
-%% Lets what was just started come to rest before the stopwatch runs.
+%% Waits until the processes that were just started have become idle.
 settle() -> timer:sleep(100).

@@ -20,7 +20,7 @@ pipeline(Room, Size) ->
     expect("sum", Sum, Size * (Size + 1) div 2),
     Result.
 
-%% Sends an item, after an acknowledgement if no room is left. Gives the room that is left.
+%% Sends an item. If the receiver has no room, waits for an acknowledgement first. Returns the room that is left.
 pass_on(Next, Item, 0) -> receive ack -> pass_on(Next, Item, 1) end;
 pass_on(Next, Item, Room) -> Next ! {item, self(), Item}, Room - 1.
 

@@ -116,7 +116,7 @@ teller(Bank, Left, State, Done) ->
 transfer(Bank, From, To, Amount) when is_tuple(Bank) ->
     element(From, Bank) ! {debit, self(), element(To, Bank), Amount},
     receive done -> ok; refused -> ok end;
-%% Two counters; money that is under way is in neither.
+%% A table has one counter per account. Between the two updates of a transfer the amount is in neither account.
 transfer(Table, From, To, Amount) ->
     case ets:update_counter(Table, From, -Amount) < 0 of
         true -> ets:update_counter(Table, From, Amount);
@@ -201,7 +201,7 @@ filter(Main, Index, Prime, Next) ->
         Number -> Next ! Number, filter(Main, Index, Prime, Next)
     end.
 
-%% The number of primes, and of the messages of the chain.
+%% Returns the number of primes, and the number of messages that all filters receive.
 count_primes(Limit, Limit, _, Found, Passed) -> {Found, Passed + Found};
 count_primes(Number, Limit, Primes, Found, Passed) ->
     case divisor(Number, lists:reverse(Primes), 1) of
@@ -300,7 +300,7 @@ request(Idiom, Bytes, Size) ->
 
 request_loop() -> receive {From, Request} -> From ! {reply, reply_to(Request)}, request_loop() end.
 
-%% A new binary, as in the other systems.
+%% The reply is a new binary, as in the other systems.
 reply_to(<<Serial:64, Rest/binary>>) -> <<(Serial + 1):64, Rest/binary>>.
 
 ask(_, _, 0, Serial) -> Serial;

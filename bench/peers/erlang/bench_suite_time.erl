@@ -7,7 +7,7 @@
 
 now_ns() -> erlang:monotonic_time(nanosecond).
 
-%% The result with the percentiles of Samples; the 99th is its value.
+%% Returns Result with p50, p99 and max of Samples as fields, and with p99 as its value.
 with_delays(Result, Samples) ->
     {_, Fields} = percentiles(Samples),
     {_, P99} = lists:keyfind("p99_us", 1, Fields),
@@ -18,7 +18,7 @@ with_delays(Result, Samples) ->
 -define(PERIOD, 100).
 
 timers(Sleepers, Size) ->
-    process_flag(priority, high), % or the first sleepers keep it from starting the others
+    process_flag(priority, high), % otherwise the first sleepers would delay the start of the others
     Collector = spawn_link(fun() -> collector([]) end), % apart: this mailbox has a result of each sleeper
     settle(),
     Watch = start(),
@@ -41,7 +41,7 @@ collector(All) ->
         {From, all} -> From ! {all, All}
     end.
 
-%% The lateness of each wake-up, or of one that is not sampled their number.
+%% Returns the lateness of each wake-up if the sleeper is sampled, otherwise the number of its wake-ups.
 sleeper(true, End, Ms, Late) ->
     Due = now_ns() + Ms * 1000000,
     receive after Ms -> ok end,
@@ -116,7 +116,7 @@ worker(Over, Due, Period) ->
 
 %% ---- memory ----
 
-%% The processes wait for `start`, with a number in the mailbox.
+%% Starts processes that wait for `start`; each has a number as unread message in its mailbox.
 grow(Idiom, Size) ->
     Main = self(),
     settle(),
@@ -185,7 +185,7 @@ names(Idiom, Size) ->
     expect("found", Found, 8 * Each),
     Result.
 
-%% A process can have one registered name, so that it keeps none of them.
+%% In Erlang a process can have only one registered name, so each name is unregistered before the next is registered.
 registrar(_, _, _, Each, Each, Found) -> Found;
 registrar(register, Table, Index, Number, Each, Found) ->
     Name = list_to_atom("name " ++ integer_to_list(Index) ++ "." ++ integer_to_list(Number)),

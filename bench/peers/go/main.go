@@ -43,7 +43,7 @@ var benches = []bench{
 	{"timers", 100000, timers},
 }
 
-// watch is the stopwatch and what will be printed.
+// watch is the stopwatch, with the values of the line that will be printed.
 type watch struct {
 	name       string
 	began      time.Time
@@ -74,7 +74,7 @@ func (w *watch) expect(what string, got, want int64) {
 	}
 }
 
-// percentiles adds p50, p99 and max to the line, and gives the median in us. It sorts the samples.
+// percentiles adds p50, p99 and max to the line, and returns the median in us. It sorts the samples.
 func (w *watch) percentiles(samples []int64) float64 {
 	sort.Slice(samples, func(i, j int) bool { return samples[i] < samples[j] })
 	last := float64(len(samples) - 1)

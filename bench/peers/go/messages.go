@@ -39,7 +39,7 @@ func ring(w *watch, size int64) {
 		go func(inbox, next chan int64) {
 			for left := range inbox {
 				if left%processes == 0 {
-					rounds++ // always the same process, because the ring has `processes` members
+					rounds++ // true at one member only, because the ring has `processes` members
 				}
 				if left == 0 {
 					close(over)

@@ -26,7 +26,7 @@ func spawn(w *watch, size int64) {
 	w.end(size)
 }
 
-// A leaf sends its number up, a node the sum of its ten children.
+// A leaf sends its number to its parent `up`; any other node sends the sum of its ten children.
 func tree(up chan<- int64, first, count int64) {
 	if count == 1 {
 		up <- first
@@ -53,7 +53,7 @@ func skynet(w *watch, size int64) {
 	w.expect("the sum", sum, size*(size-1)/2)
 }
 
-// Each process has a mailbox of its own and waits for it.
+// Each process has a mailbox of its own and waits for a message.
 func idle(w *watch, size int64) {
 	var waiting sync.WaitGroup
 	inboxes := make([]chan int64, size)

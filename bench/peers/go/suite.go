@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A program does its work between begin and end; variant is that of bench/programs/list.h.
+// A program does its work between begin and end; variant has the meaning that it has in bench/programs/list.h.
 type program struct {
 	name, idiom string
 	variant     int

@@ -146,7 +146,7 @@ const (
 	firstBalance = 1000
 )
 
-// transfers calls transfer for each transfer of one teller, and gives the number of them.
+// transfers calls transfer for each transfer of one teller, and returns the number of transfers.
 func transfers(index int, each int64, transfer func(from, to int, amount int64)) int64 {
 	state := uint64(7919 * (index + 1))
 	for n := int64(0); n < each; n++ {
@@ -249,7 +249,7 @@ const (
 	keys    = 10000
 )
 
-// requests calls get or put for each request of one client, and gives the number of right answers.
+// requests calls get or put for each request of one client, and returns the number of right answers.
 func requests(index int, each int64, get func(key int64) (int64, bool), put func(key, value int64) int64) int64 {
 	state, right := uint64(7919*(index+1)), int64(0)
 	for n := int64(0); n < each; n++ {
@@ -333,7 +333,7 @@ func dictionaryChannel(w *watch, size int64, capacity int) {
 
 // ---- sieve ----
 
-// countPrimes gives the number of primes below limit, and the number of messages of the chain.
+// countPrimes returns the number of primes below limit, and the number of messages that all filters receive.
 func countPrimes(limit int64) (int64, int64) {
 	primes, passed := []int64{}, int64(0)
 	for number := int64(2); number < limit; number++ {

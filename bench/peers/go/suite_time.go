@@ -93,7 +93,7 @@ func churn() {
 	}
 }
 
-// load keeps the processors busy: churn, or a share of their time.
+// load keeps the processors busy: all the time with churn if percent is 0, otherwise for percent of the time.
 func load(percent int) {
 	if percent == 0 {
 		for n := int64(0); n < int64(chains); n++ {
@@ -190,7 +190,8 @@ func probeInside(w *watch, size int64, percent int) {
 
 // ---- memory ----
 
-// grow starts size goroutines that hold back one message each, and gives what they take, and how to end them.
+// grow starts size goroutines; each has one unread message. It returns the resident size before, the growth, and a
+// function that ends the goroutines.
 func grow(w *watch, size int64) (before, grown int64, shrink func() int64) {
 	var wait sync.WaitGroup
 	var sum atomic.Int64

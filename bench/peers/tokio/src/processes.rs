@@ -35,7 +35,8 @@ pub fn spawn(rt: &Runtime, watch: &mut Watch, size: u64) {
     watch.expect("processes", RAN.load(Relaxed), size);
 }
 
-/// A leaf sends its number up, a node the sum of its ten children. Not async: a future cannot contain itself.
+/// A leaf sends its number to its parent `up`; any other node sends the sum of its ten children. Not async:
+/// a future cannot contain itself.
 fn tree(up: mpsc::Sender<u64>, first: u64, count: u64) {
     if count == 1 {
         tokio::spawn(async move { up.send(first).await.unwrap() });
@@ -65,7 +66,7 @@ pub fn skynet(rt: &Runtime, watch: &mut Watch, size: u64) {
     watch.expect("the sum", sum, size * (size - 1) / 2);
 }
 
-/// Each process has a mailbox of its own and waits for it.
+/// Each process has a mailbox of its own and waits for a message.
 pub fn idle(rt: &Runtime, watch: &mut Watch, size: u64) {
     static WAITING: AtomicU64 = AtomicU64::new(0);
     let (answer, answers) = outside::channel();

@@ -173,7 +173,7 @@ pub fn tasks_spawned(rt: &Runtime, watch: &mut Watch, size: u64, skewed: u64) {
     watch.expect("tasks", ended, size);
 }
 
-/// As many tasks as workers; each takes the next number.
+/// Starts as many tasks as there are workers; each task takes the next number again and again.
 pub fn tasks_pooled(rt: &Runtime, watch: &mut Watch, size: u64, skewed: u64) {
     let next = Arc::new(AtomicU64::new(0));
     settle();

@@ -180,7 +180,7 @@ const ACCOUNTS: u64 = 1000;
 const TELLERS: u64 = 100;
 const FIRST_BALANCE: i64 = 1000;
 
-/// The next transfer of a teller: from, to, amount.
+/// Returns the next transfer of a teller: from, to, amount.
 fn transfer(state: &mut u64) -> (usize, usize, i64) {
     let from = random(state) % ACCOUNTS;
     let to = (from + 1 + random(state) % (ACCOUNTS - 1)) % ACCOUNTS;
@@ -277,7 +277,7 @@ const KEYS: u64 = 10_000;
 
 type Dictionary = (HashMap<u64, u64>, u64);
 
-/// The next request of a client: the key, and the value if it is a put.
+/// Returns the next request of a client: the key, and the value if the request is a put.
 fn next_request(state: &mut u64) -> (u64, Option<u64>) {
     let key = (random(state) >> 33) % KEYS;
     (key, (random(state) % 10 == 0).then_some(7 * key + 1))
@@ -403,7 +403,7 @@ pub fn dictionary_oneshot(rt: &Runtime, watch: &mut Watch, size: u64, _: u64) {
 
 // ---- sieve ----
 
-/// The number of primes below `limit`, and the number of messages of the chain.
+/// Returns the number of primes below `limit`, and the number of messages that all filters receive.
 fn count_primes(limit: u64) -> (u64, u64) {
     let (mut primes, mut passed) = (Vec::<u64>::new(), 0);
     for number in 2..limit {
@@ -505,7 +505,7 @@ fn next_term(rate: f64, term: f64) -> f64 {
     rate * term * (1.0 - term)
 }
 
-/// A last term as a result: 1 if it is right.
+/// Returns 1 if `last` is the last term of the series `index`, otherwise 0.
 fn check_series(index: u64, size: u64, last: f64) -> u64 {
     let term = (0..size).fold(0.5, |term, _| next_term(rate(index), term));
     u64::from((term - last).abs() < 1e-9)
@@ -612,7 +612,7 @@ pub fn pubsub_mpsc(rt: &Runtime, watch: &mut Watch, size: u64, _: u64) {
     watch.expect("deliveries", got, TOPICS * SUBSCRIBERS * size);
 }
 
-/// A topic that holds all messages: none may be lost.
+/// Each topic has space for all messages, because no message may be lost.
 pub fn pubsub_broadcast(rt: &Runtime, watch: &mut Watch, size: u64, _: u64) {
     let topics: Vec<_> = (0..TOPICS).map(|_| broadcast::channel::<Arc<[u8]>>(size as usize).0).collect();
     let mut inboxes =

@@ -60,7 +60,7 @@ fn timers(rt: &Runtime, watch: &mut Watch, size: u64, sleepers: u64, reset: bool
     watch.extra("wakes_per_s", wakes as f64 / watch.took.as_secs_f64());
 }
 
-/// Adds the percentiles; without a prefix the 99th is the value of the line.
+/// Adds p50, p99 and max to the line. If `prefix` is empty, p99 becomes the value of the line.
 fn delays(watch: &mut Watch, mut samples: Vec<u64>, prefix: &str) {
     samples.sort_unstable();
     let at = |percent: usize| samples[(samples.len() - 1) * percent / 100] as f64 / 1000.0;
@@ -99,7 +99,7 @@ fn churn() {
     });
 }
 
-/// Keeps the workers busy: churn, or a share of their time.
+/// Keeps the workers busy: all the time with churn if `percent` is 0, otherwise for `percent` of the time.
 fn load(rt: &Runtime, percent: u64) {
     let _inside = rt.enter();
     if percent == 0 {
@@ -180,7 +180,8 @@ pub fn probe_inside(rt: &Runtime, watch: &mut Watch, size: u64, percent: u64) {
 
 // ---- memory ----
 
-/// Starts `size` tasks that hold back one message each. Gives the memory before, what they take, and the sum when ended.
+/// Starts `size` tasks; each has one unread message. Then ends them and checks their sum. Returns the resident size
+/// before, and the growth.
 fn memory(rt: &Runtime, watch: &mut Watch, size: u64) -> (u64, u64) {
     let (start, started) = tokio::sync::watch::channel(false);
     let (done, sum) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));

@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    /// Adds p50, p99 and max to the line, and gives the median in us.
+    /// Adds p50, p99 and max to the line, and returns the median in us.
     pub fn percentiles(&mut self, mut samples_ns: Vec<u64>) -> f64 {
         samples_ns.sort_unstable();
         let last = (samples_ns.len() - 1) as f64;
