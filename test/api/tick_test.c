@@ -309,8 +309,8 @@ TEST(after_several_timers_at_once_the_host_may_sleep_a_little)
     enum { ROUNDS = 10000, GAP_NS = 150000 };
     filch_sched *sched = begin(FILCH_NO_WORKERS);
     bool         held = false;
-    /* Repeats the round if the machine is slow: if the timers fire one by one, or all three at once, the round proves
-     * nothing. */
+    /* On a slow machine the timers may fire one by one, or all three at once. Such a round proves nothing, so the test
+     * makes another round. */
     for (unsigned i = 0; i < ROUNDS && !held; i++) {
         seen.slept = 0;
         spawn_sleeper(sched, 0);

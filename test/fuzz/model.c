@@ -245,8 +245,9 @@ static void skip_dropped(proc *l, int index)
     }
 }
 
-/* Messages of one sender arrive in the order sent. Direct sends and sends by yield are ordered separately, because a
- * send by yield happens after the step. */
+/* Finds the message that a process has read, and removes it from the model. Checks that messages of one sender arrive
+ * in the order sent. Direct sends and sends by yield have separate orders, because a send by yield happens after the
+ * step. */
 static void read_message(proc *l, const filch_event *event)
 {
     int  from = event->from.serial == 0 ? NO_PROC : model_find(event->from);
@@ -580,8 +581,8 @@ void model_step_begin(proc *l, const filch_event *events, size_t count)
         default: MUST(false, "an event of no type");
         }
     }
-    /* While notices wait, a batch may contain a message only if the batch is full: if the batch before was full and
-     * left out the waiting messages, this batch reserves one event for a message. */
+    /* A batch that contains a message although further notices wait must be full: if the previous batch was full and
+     * had no space for messages, the runtime reserves one event of this batch for a message. */
     bool full = count == (now.opt.batch_max != 0 ? now.opt.batch_max : 64);
     MUST(!messages || full || !relations_waits(l), "a message came before a notice");
     MUST(l->last_status != STATUS_IDLE || count > 0, "an idle process was stepped for nothing");

@@ -13,8 +13,8 @@ static int open_fixture(void **state)
     return 0;
 }
 
-/* slow: a process that takes its messages while the name "go" is registered. It answers when "go" has been
- * unregistered, so no round begins before it waits for "go" again. fill(): see sends.lua. */
+/* The process `slow` takes its messages while the name "go" is registered. When "go" has been unregistered, `slow`
+ * answers; so each round of a test begins when `slow` waits for "go" again. fill(): see sends.lua. */
 #define START                                                                  \
     "local fill, me = require('sends').fill, process.self()\n"                 \
     "local slow = process.spawn { function(me)\n"                              \
@@ -29,7 +29,7 @@ static int open_fixture(void **state)
     "  end\n"                                                                  \
     "end, me, mailbox = 1, overflow = 'wait' }\n"
 
-/* A task that is cancelled leaves its message behind: the message still arrives. */
+/* If a task is cancelled while its send waits for space, the message still arrives. */
 TEST(messages_of_cancelled_sends_count_until_they_arrive)
 {
     fixture_passes(&w, START "for round = 1, 3 do\n"
@@ -52,8 +52,8 @@ TEST(an_upgraded_process_stays_charged_for_its_messages)
                              "process.terminate(slow)\n");
 }
 
-/* crowd(to, n): leaves n messages behind that wait for space in the mailbox of `to`, or as many as the memory limit
- * allows; returns their number. */
+/* crowd(to, n): makes sends that wait for space in the mailbox of `to`, and cancels the tasks that made them, until n
+ * messages wait or the memory limit is reached. Returns the number of messages, and the reason if a send failed. */
 #define CROWD                                                                                          \
     "local function crowd(to, n)\n"                                                                    \
     "  local left, why = 0, nil\n"                                                                     \

@@ -140,7 +140,7 @@ void fli_alarmfd_set(fli_alarmfd *alarm, uint64_t at_ns)
     (void)alarm, (void)at_ns;
 }
 
-/* Does nothing: no step is left by an exception in these programs. */
+/* Does nothing: no step throws an exception in these programs. */
 void fli_torn_note(fli_worker *worker)
 {
     (void)worker;
