@@ -1,7 +1,7 @@
 -- pingpong.lua - two processes and a ball. Shows arguments, answering the sender, and waiting for a result.
 local rounds = tonumber((...)) or 3
 
--- Hits the ball back until it is caught. A process that waits for it gets its result.
+-- Hits the ball back until the message "catch" arrives. The returned text is the result of the process.
 local function player(name)
   local hits = 0
   while true do

@@ -77,8 +77,8 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Counts the bytes kept of an incomplete request. Returns FILCH_ELIMIT if all connections together keep too many
- * bytes. */
+/* Counts the kept bytes of the incomplete request in `pending`. Returns FILCH_ELIMIT if all connections together keep
+ * too many bytes. */
 static filch_err count_pending(struct connection *c, bool answered)
 {
     uint64_t before = atomic_fetch_add_explicit(&pending, c->in.size - c->counted, memory_order_relaxed);

@@ -1,14 +1,14 @@
 -- crawler.lua - fan-out with a limit: one process per page, and at most `limit` pages at a time.
 local crawler = {}
 
--- What each of these processes does. It ends with the links it has found, or with an error: the monitoring process
--- gets both.
+-- Runs in the process of one page. Returns the links of the page, or fails. The process that monitors the page's
+-- process gets the links or the error.
 local function visit(page)
   return require("site").fetch(page)
 end
 
 -- Crawls from `start` with at most `limit` pages at a time. Returns the pages found, the errors by page, and the
--- largest number of pages at once.
+-- largest number of pages that were fetched at once.
 function crawler.crawl(start, limit)
   local found, failed, peak = {}, {}, 0
   local queue, seen, busy, busy_count = { start }, { [start] = true }, {}, 0

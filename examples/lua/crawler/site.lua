@@ -11,7 +11,7 @@ local links = {
   about = {},
 }
 
--- The links of a page, after some time; an error if it is not there.
+-- Returns the links of a page, after some time. Raises an error if the page is broken or does not exist.
 local function fetch(page)
   time.sleep(0.002 * #page)
   if page == "broken" then error("the server has hung up") end

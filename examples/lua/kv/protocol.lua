@@ -1,7 +1,7 @@
 -- protocol.lua - each request and each reply is one line: SET name value, GET name, ADD name number, DEL name, COUNT, QUIT.
 local protocol = {}
 
--- Returns the answer to `line`, from the store process `store`; nil for QUIT.
+-- Asks the process `store` for the answer to the request `line`, and returns the answer; nil for QUIT.
 function protocol.answer(store, line)
   local verb, name, rest = line:match("^(%u+) ?(%S*) ?(.*)$")
   if verb == "QUIT" then return nil end

@@ -94,7 +94,8 @@ local loops = runtime.stats().workers + 1
 output.say(("%d processes loop for ever, more than there are workers. A clock ticks beside them."):format(loops))
 local runaways = {}
 for i = 1, loops do
-  -- The thread sanitizer delivers signals only in calls of C functions: the quick show, which also runs under it, calls one.
+  -- The quick show also runs under the thread sanitizer, which delivers signals only in calls of C functions. So the
+  -- loops of the quick show call a C function.
   runaways[i] = process.spawn(quick and function() while true do time.ns() end end or function() while true do end end)
 end
 local ticks, late = quick and 5 or 40, 0

@@ -9,7 +9,7 @@ function output.say(text)
   print("   " .. text)
 end
 
--- 1234567 -> 1,234,567
+-- Returns the number as a text with commas: 1,234,567.
 function output.number(n)
   local text = ("%d"):format(math.floor(n + 0.5))
   local rest

@@ -5,7 +5,7 @@ local function main(total)
     if message == "total" then process.reply(from, total)
     elseif message == "version" then process.reply(from, 1)
     elseif message == "upgrade" then
-      -- Returns only if the upgrade failed: then this version continues.
+      -- process.upgrade() returns only if the upgrade failed; then this version continues.
       local _, why = process.upgrade("tally_2", total, from)
       process.reply(from, nil, why)
     elseif message == "crash" then error("crashed on request", 0)

@@ -33,7 +33,8 @@ function tests.counts_of_the_second_version_add_up()
   supervisor.stop(top)
 end
 
--- A supervisor restarts a child from its specification: here the first version, which can be upgraded again.
+-- A supervisor restarts a child from its specification. The specification of `tally` names the first version, which can
+-- be upgraded again.
 function tests.a_crashed_tally_restarts_with_the_first_version()
   local top = start()
   assert(process.request("tally", "upgrade") == 2)
