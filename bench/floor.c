@@ -495,7 +495,7 @@ static uint64_t timers(uint64_t size)
     return size;
 }
 
-/* Benchmark timerop: arms and cancels one timer. A slot of the timer wheel is a doubly linked list, and a bit that
+/* Benchmark timerop: arms and cancels one timer. A slot of the timer wheel has a doubly linked list, and a bit that
  * tells whether the list is empty. */
 typedef struct alarm_node {
     struct alarm_node *next, *prev;

@@ -127,7 +127,7 @@ static const char fib[] = "local function f(n) if n < 2 then return n end return
                           "local t = time.ns() f(32) return time.ns() - t\n";
 
 /* Two Lua processes that never wait run in alternation. The program measures the longest real time for which one of
- * them ran before the other. */
+ * them ran without a turn of the other. */
 static const char loops[] = "local me = process.self()\n"
                             "for i = 1, 2 do process.spawn(function()\n"
                             "  local ns = time.ns\n"
