@@ -624,7 +624,7 @@ TEST(a_child_whose_supervisor_has_ended_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* patience_ns has no limit, so the child is cancelled only if the stop sets ASK (see stop.c) for it again */
+        /* patience_ns has no limit: the child is cancelled only if the stop sets the child's ASK (see stop.c) again */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.cancels), 1);
@@ -645,7 +645,8 @@ static const filch_type echo = { .name = "echo", .step = echo_step };
 
 /* Step of a supervisor that, when it is cancelled, sends a message to its child and ends only after the answer. Without
  * workers the stop sets ASK (the flag that requests a cancel, proc/state.h) for all processes before it runs a step. So
- * before the supervisor ends, the child has been stepped with ASK, and its cancel has been left to the supervisor. */
+ * before the supervisor ends, the child has been stepped with ASK, and the stop has left the child's cancel to the
+ * supervisor. */
 static filch_err slow_supervisor_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     filch_pid *to = self;
@@ -675,7 +676,7 @@ TEST(a_child_asked_before_its_supervisor_ends_is_cancelled_by_the_stop)
         until(fli_load_acq(&seen.inside));
         filch_stop_options options = FILCH_STOP_OPTIONS_INIT;
         options.deadline_ns = FILCH_SECONDS(30);
-        /* patience_ns has no limit, so the child is cancelled only if the stop sets ASK (see stop.c) for it again */
+        /* patience_ns has no limit: the child is cancelled only if the stop sets the child's ASK (see stop.c) again */
         options.patience_ns = FILCH_FOREVER;
         ok(filch_sched_stop_with(sched, &options, NULL));
         same(fli_load_rlx(&seen.read), 1);

@@ -726,7 +726,7 @@ static void stopping_free(void *user, void *bytes, size_t size)
     atomic_store(&seen.inside, true);
 }
 
-/* A work function whose process has ended, so that the pool's thread frees the result. */
+/* A work function. Its process ends before the function returns, so a thread of the pool frees the result. */
 static filch_err stopping_work(void *arg, filch_data *result)
 {
     static char              byte;

@@ -54,8 +54,8 @@ local function arguments()
   }
 end
 
--- Runs `call` where Lua cannot yield, so that no call waits. `call` calls itself through `again`. Reports how much stack
--- the calls used.
+-- Runs `call` where Lua cannot yield, so that no call waits. `call` calls itself through `again`. Reports how much
+-- stack the calls used.
 local function run(name, call)
   depth, most, again = 0, 0, call
   clear()

@@ -91,7 +91,7 @@ class Chat(running.ServiceTest, running.Common):
         talker.join()
         bob.send(b"over\n")
         self.assertEqual(eve.line(), b"bob: over\n")
-        # Now `slow` reads: what it got is in order, and it is told of all that is missing.
+        # Now `slow` reads. The lines that it gets are in order, and further lines say how many it has missed.
         got, missed, last = 0, 0, -1
         self.assertEqual((slow.line(), slow.line()), (b"* bob has joined\n", b"* eve has joined\n"))
         while True:

@@ -33,7 +33,7 @@ class Faulty(unittest.TestCase):
             try:
                 client = running.Client(self.service.port)
                 break
-            except ConnectionError:  # nothing listens: the acceptor is being started again
+            except ConnectionError:  # no process listens, because the acceptor is being started again
                 pass
         self.clients.append(client)
         line = client.rest + client.more()

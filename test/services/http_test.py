@@ -135,7 +135,7 @@ class Http(running.ServiceTest, running.Common):
         c.send(GET * 10 + b"nonsense\r\n\r\n" + b"x" * 500_000)
         c.wait_for_end()
         self.assertEqual([answer(c)[0] for _ in range(11)], [200] * 10 + [400])
-        self.assertEqual(c.socket.recv(1), b"")  # an end and not a reset, which on its way could pass the answers
+        self.assertEqual(c.socket.recv(1), b"")  # not a reset, which could overtake the answers
 
     def test_clients_that_vanish_disturb_nobody(self):
         c = self.client()

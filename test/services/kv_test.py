@@ -129,7 +129,7 @@ class Kv(running.ServiceTest, running.Common):
         if running.PLAIN:
             with open(f"/proc/{self.service.process.pid}/status") as status:
                 peak = next(line for line in status if line.startswith("VmHWM"))
-            self.assertLess(int(peak.split()[1]), 100_000)  # KiB, of the 200 MB that were asked for
+            self.assertLess(int(peak.split()[1]), 100_000)  # KiB; all replies together have 200 MB
 
     def test_a_request_may_come_byte_by_byte(self):
         c = self.client()
@@ -142,7 +142,7 @@ class Kv(running.ServiceTest, running.Common):
         c = self.client()
         for at in range(1, len(whole)):
             c.send(whole[:at])
-            self.greet(self.client())  # a round trip elsewhere: the first part has been read, or will be soon
+            self.greet(self.client())  # a round trip of another client, in which the service can read the first part
             c.send(whole[at:])
             self.assertEqual((reply(c), reply(c)), (b"OK", b"12345"))
 

@@ -103,9 +103,9 @@ class Pressure(unittest.TestCase):
         c.line()  # and no more is read
         self.service.process.send_signal(signal.SIGTERM)
         try:
-            self.client().all()  # closed or never served,
+            self.client().all()  # the service closes the connection or never serves it,
         except ConnectionError:
-            pass  # or refused: the first signal has been heard
+            pass  # or refuses it: it has handled the first signal
         self.service.process.send_signal(signal.SIGTERM)
         self.assertEqual(self.service.end()[0], -signal.SIGTERM)
 
@@ -151,7 +151,7 @@ class Pressure(unittest.TestCase):
         for c in held:
             c.send(GET[:10])
         open_ones = list(held)
-        while open_ones:  # a byte now and then does not help
+        while open_ones:  # sending a byte now and then does not keep a connection open
             for c in open_ones:
                 try:
                     c.send(b"x")
@@ -183,7 +183,7 @@ class Pressure(unittest.TestCase):
         for c in self.clients:
             c.close()
         c = self.client()
-        while True:  # what was held is given back
+        while True:  # the service has freed the memory of the closed connections
             c.send(request("SET", "k", b"y" * size))
             try:
                 if reply(c) == b"OK":
@@ -233,7 +233,7 @@ class Pressure(unittest.TestCase):
         self.service = type("Plain", (), {"process": process, "port": int(process.stdout.readline().split(":")[1])})()
         os.close(write_end)
         self.clients = []
-        for _ in range(300):  # each leaves a line of 44 bytes
+        for _ in range(300):  # for each connection the service writes a line of 44 bytes
             c = self.client()
             c.send(request("DEBUG", "PANIC"))
             self.assertEqual(c.all(), b"")
@@ -266,7 +266,7 @@ class Pressure(unittest.TestCase):
                 c.all()
                 welcome += 1
             except (AssertionError, ConnectionError):
-                pass  # this one had no luck
+                pass  # an allocation for this connection failed
             c.close()
             self.assertIsNone(self.service.process.poll(), self.service.said)
         self.assertGreater(welcome, 100)

@@ -220,7 +220,7 @@ class Common:
         fill(writer)
         other = subprocess.Popen([self.program, "--port", "0", "--stop-seconds", "1"], stdout=writer, stderr=subprocess.PIPE,
                                  text=True, preexec_fn=die_with_parent)
-        self.assertRegex(other.stderr.readline(), r"^listening on 127\.0\.0\.1:\d+\n$")  # where it can be written
+        self.assertRegex(other.stderr.readline(), r"^listening on 127\.0\.0\.1:\d+\n$")  # stdout is full
         other.send_signal(signal.SIGTERM)
         self.assertEqual(other.wait(PATIENCE), 0)
         self.assertEqual(other.stderr.read(), "")
