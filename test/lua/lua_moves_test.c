@@ -13,6 +13,17 @@ static int open_fixture(void **state)
     return 0;
 }
 
+/* A process may run ten times as long as by default where it cannot be interrupted, so that a sanitizer or a loaded
+ * machine does not end it. */
+static int open_patient_fixture(void **state)
+{
+    filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
+    *state = &w;
+    options.runaway_ns = FILCH_MILLISECONDS(250);
+    fixture_open(&w, 1, &options);
+    return 0;
+}
+
 static int open_unwatched_fixture(void **state)
 {
     filch_lua_options options = FILCH_LUA_OPTIONS_INIT;
@@ -265,9 +276,10 @@ TEST(functions_with_tail_calls_go_on_after_their_stack_has_moved)
  * its caller is searched for `..`; the caller is 20,000 calls long. */
 TEST(a_long_function_with_many_tail_calls_takes_no_longer_after_its_stack_has_moved)
 {
+    if (is_under_valgrind()) return; /* where the code is too slow, with the search or without it */
     fixture_passes(&w, DEEP "local function one() return 1 end\n"
                             "local function f() return one() end\n"
-                            "local long = load('local f = ... ' .. ('f() '):rep(20000))\n"
+                            "local long = assert(load('local f = ... ' .. ('f() '):rep(20000)))\n"
                             "local function inner() deep(3000) long(f) return 'x' end\n"
                             "local text = setmetatable({}, { __tostring = function() return inner() end })\n"
                             "assert(tostring(text) == 'x')\n");
@@ -291,7 +303,7 @@ int main(void)
         IN(open_fixture, a_concat_that_cannot_be_interrupted_and_whose_stack_moves_ends_its_process),
         IN(open_fixture, a_concat_whose_metamethod_ends_with_a_tail_call_ends_its_process_too),
         IN(open_fixture, functions_with_tail_calls_go_on_after_their_stack_has_moved),
-        IN(open_fixture, a_long_function_with_many_tail_calls_takes_no_longer_after_its_stack_has_moved),
+        IN(open_patient_fixture, a_long_function_with_many_tail_calls_takes_no_longer_after_its_stack_has_moved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
