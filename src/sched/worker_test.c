@@ -1028,9 +1028,22 @@ TEST(a_worker_whose_due_timers_are_late_unparks_another_unless_one_searches)
     assert_false(late_timers_unpark(1));
 }
 
+/* The time between two ticks belongs to the host program: it is no long step. */
+TEST(a_pause_between_two_ticks_begins_no_series_of_picks)
+{
+    filch_sched *sched = begin((scene){ .fair_every = 8, .loops = 2, .quiet = true });
+    ok(filch_tick(sched, 1, NULL));
+    same(sched->caller_worker->fair_series, 0);
+    now_ns += FILCH_SECONDS(1);
+    ok(filch_tick(sched, 1, NULL));
+    same(sched->caller_worker->fair_series, 0);
+    end(sched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pause_between_two_ticks_begins_no_series_of_picks),
         cmocka_unit_test(a_sleep_beside_endless_loops_does_not_wait_for_all_of_them),
         cmocka_unit_test(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone),
         cmocka_unit_test(sleepers_that_wake_together_run_between_two_fairness_picks),
