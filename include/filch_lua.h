@@ -124,7 +124,7 @@ typedef struct filch_lua_options {
     size_t memory_total; /* bytes that all processes may hold together, including code, blobs and messages of 16 KiB and
                             more; 0: no limit. Smaller messages count against filch_options.memory_max */
     /* functions that are removed from processes, separated by spaces; NULL: none. With FILCH_LUA_WITHOUT_HARM no
-     * process can end a process that it has not started, or take a name. Without process.register the option `name` of
+     * process can take a name, or end a process that it has not started. Without process.register the option `name` of
      * process.spawn and of supervisors is refused too. */
     const char *without;
     /* most payload bytes in the mailbox of a Lua process whose spawn does not set `mailbox_bytes`; less than 2^28; 0:

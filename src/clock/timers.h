@@ -28,8 +28,8 @@ typedef struct fli_timer_shard {
                             atomic: used by the owner alone */
     /* Time at which the next timer of the wheel may be due. On a cache line without other fields that change often,
      * because other workers read it at their clock readings.  writes: under lock, if it changes.  reads: any thread, as
-     * a hint, relaxed. A stale hint costs at most one useless poll, because a worker that arms a timer reads next_ns
-     * again before it parks. */
+     * a hint, relaxed. A stale hint that is too early costs one useless poll. A stale hint that is too late delays no
+     * timer: a worker that arms a timer reads next_ns again before it parks. */
     alignas(FLI_LINE) FLI_ATOMIC(uint64_t) next_ns;
     /* The owner is parked, paused or without a thread.  writes: the owner, which writes true only under lock.  reads:
      * any thread, relaxed; a thread that arms a timer under lock relies on the value, all others use it as a hint. */

@@ -283,8 +283,8 @@ static __attribute__((noinline)) filch_err send_limited_contended(fli_local *wor
 /* Fast path of filch_send(): sends a value message to a mailbox that has a limit and has space.
  *   Precondition: the precondition of filch_send_value(), but LIMITED is set in `word`, and the receiver may be awake.
  *   Skips:        what filch_send_value() skips, and the overflow policy.
- *   Repeats:      space is reserved before the push, in the generation of the receiver, and not while senders wait; the
- *                 check of the generation, by one CAS from `word`.
+ *   Repeats:      the reservation of space before the push: it succeeds only if the receiver still has this generation
+ *                 and no sender waits for space; and the check of the generation, by one CAS from `word`.
  *   General path: filch_send_any() if there is no space; send_limited_contended() if the CAS fails. */
 static __attribute__((noinline)) filch_err send_limited(fli_local *worker, fli_proc *p, uint64_t word, uint64_t kind,
                                                         uint64_t first, uint64_t second)

@@ -422,7 +422,7 @@ static filch_err link_step(void *self, const filch_event *events, size_t count, 
 
 static const filch_type link_type = { .name = "link", .step = link_step };
 
-/* Spawns a link, waits for its end, and spawns the next one, for ever. */
+/* Spawns a process of link_type, waits for its end, and spawns the next one, for ever. */
 static filch_err chain_step(void *self, const filch_event *events, size_t count, filch_out *out)
 {
     (void)self;

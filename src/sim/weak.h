@@ -56,7 +56,8 @@ typedef struct fli_weak_result {
     uint64_t executions; /* completed executions */
     uint64_t cut;        /* executions that were abandoned because they were equivalent to an explored execution */
     uint64_t points;     /* number of scheduling points in all executions, abandoned ones included */
-    /* number of stores that are not read-modify-writes and do not happen after the previous store to their location */
+    /* number of stores that are no read-modify-writes, and that are not ordered (by "happens before" of C11) after the
+     * store before them to the same location */
     uint64_t    loose;
     uint64_t    distinct;      /* number of executions that differ in their choices */
     uint64_t    outcomes;      /* number of different outcomes (fli_weak_outcome) */

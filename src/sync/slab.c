@@ -36,7 +36,7 @@
 
 /* alignment in bytes of segments over 64 KiB: a slab page of 4 KiB is then a page of the system */
 #define SEGMENT_ALIGN 4096
-#define RUN_MAX 64 /* maximum number of neighbouring slab pages that one system call returns */
+#define RUN_MAX 64 /* how many neighbouring slab pages one system call gives back to the system at most */
 
 filch_err fli_slab_init(fli_slab *slab, const fli_mem *mem, size_t size, uint32_t max,
                         void (*make)(void *object, uint32_t handle))

@@ -55,12 +55,14 @@ bool fli_lua_moves_matter(lua_State *L, fli_lua_proc *p)
  * bytes, of which the last one has the bit 0x80. OPCODE: the bits of an instruction that are its opcode. */
 enum { HEADER = 32, SOURCE = 1, NUMBERS = 2, BYTES = 3, OPCODE = 0x7f, CONCAT = 53 };
 
-/* Number of instructions that are searched in some microseconds. A longer function is searched only once if it has no
- * `..`. */
+/* A search of this many instructions takes some microseconds. If a longer function has no `..`, it is remembered and
+ * not searched again; a function that has `..` ends its process. */
 enum { SEARCH_MAX = 1000 };
 
 typedef struct code_search {
-    int      to_skip, numbers, bytes; /* bytes, numbers and bytes not read yet, before the number of instructions */
+    /* What must still be read before the number of instructions: first to_skip bytes, then `numbers` numbers, then
+     * `bytes` bytes. */
+    int      to_skip, numbers, bytes;
     bool     counted, found;
     uint64_t size;        /* if `counted`: number of instructions */
     uint64_t left;        /* if `counted`: instructions not read yet; otherwise the digits of `size` read so far */
