@@ -53,7 +53,7 @@ typedef struct fli_lua_bytes {
     bool                      hand_over; /* streams and requests may be written (in values for upgraded code) */
     struct fli_lua_functions *functions; /* the functions written so far; NULL: functions are refused */
     bool                      joined;
-    bool                      lent;    /* the payload of fli_lua_pack() is lent: nobody has copied its bytes yet */
+    bool                      lent;    /* the payload of fli_lua_pack() is lent: its bytes have not been copied yet */
     struct fli_lua_total     *total;   /* the total to which large payloads are charged; NULL: none */
     fli_lua_refs              refs;    /* blocks that the bytes refer to */
     filch_data                payload; /* `at` and `refs` in one payload; valid if `joined` */
