@@ -301,48 +301,38 @@ TEST(a_sleep_that_ends_just_when_a_loop_is_due_waits_for_that_loop_alone)
     }
 }
 
-/* With a fairness pick at every n-th step, n - 1 sleepers run between two picks. (The first sleep of each sleeper is
- * not checked, because the sleepers start one by one between the loop processes.) */
-TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
+/* Wakes `sleepers` processes together beside the loops; each takes `awake_ns` then. With a fairness pick at every n-th
+ * step, n - 1 of them run between two picks. (The first sleep of each sleeper is not checked, because the sleepers
+ * start one by one between the loop processes.) */
+static void wake_together(uint32_t sleepers, uint64_t awake_ns)
 {
-    for (uint32_t sleepers = 5; sleepers <= 20; sleepers += 15) {
-        for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
-            for (size_t i = 0; i < 8; i++) {
-                uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
-                uint64_t groups = (sleepers + every - 2) / (every - 1);
-                run((scene){ .phase = phase,
-                             .loops = LOOPS,
-                             .sleepers = sleepers,
-                             .sleep_ns = 50 * TURN_NS + 1234567,
-                             .fair_every = fair[i % 4],
-                             .steps_per_tick = ticks[i / 4] });
-                assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS);
-            }
+    for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
+        for (size_t i = 0; i < 8; i++) {
+            uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
+            uint64_t groups = (sleepers + every - 2) / (every - 1);
+            run((scene){ .phase = phase,
+                         .loops = LOOPS,
+                         .sleepers = sleepers,
+                         .sleep_ns = 50 * TURN_NS + 1234567,
+                         .awake_ns = awake_ns,
+                         .fair_every = fair[i % 4],
+                         .steps_per_tick = ticks[i / 4] });
+            assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS + sleepers * awake_ns);
         }
     }
 }
 
-/* The sleepers wake together, and each takes a long step. So the clock reading after the first of these steps begins a
- * series of fairness picks, but the other sleepers still run before the series. */
+TEST(sleepers_that_wake_together_run_between_two_fairness_picks)
+{
+    wake_together(5, 0);
+    wake_together(20, 0);
+}
+
+/* Each sleeper takes a long step when it wakes, so the next clock reading begins a series of fairness picks. The
+ * sleepers that have woken together with it run before the series all the same. */
 TEST(processes_woken_together_run_before_a_series_of_picks)
 {
-    const uint64_t awake_ns = FILCH_MICROSECONDS(300);
-    for (uint32_t sleepers = 2; sleepers <= 10; sleepers += 4) {
-        for (int64_t phase = 0; phase < PHASES; phase += EACH(3)) {
-            for (size_t i = 0; i < 8; i++) {
-                uint32_t every = fair[i % 4] != 0 ? fair[i % 4] : FLI_FAIR_EVERY;
-                uint64_t groups = (sleepers + every - 2) / (every - 1);
-                run((scene){ .phase = phase,
-                             .loops = LOOPS,
-                             .sleepers = sleepers,
-                             .sleep_ns = 50 * TURN_NS + 1234567,
-                             .awake_ns = awake_ns,
-                             .fair_every = fair[i % 4],
-                             .steps_per_tick = ticks[i / 4] });
-                assert_in_range(play.late_ns, 0, (groups + 1) * TURN_NS + sleepers * awake_ns);
-            }
-        }
-    }
+    for (uint32_t sleepers = 2; sleepers <= 10; sleepers += 4) wake_together(sleepers, FILCH_MICROSECONDS(300));
 }
 
 /* The process in the inline completion loop reads the clock, and the loop ends when a timer is due. */
